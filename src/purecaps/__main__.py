@@ -1,0 +1,3 @@
+from purecaps.cli import main
+
+main()

@@ -1,0 +1,111 @@
+"""What the verbs share: options made from a recipe's fields, and mistakes told in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import inspect
+import logging
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from purecaps.errors import ConfigError, PurecapsError
+from purecaps.train.loop import InterruptedRunError
+from purecaps.train.recipe import Recipe
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+INTERRUPTED = 130
+
+
+def recipe_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb one option for every field of `Recipe`; those given arrive as the dict `overrides`."""
+    hints = typing.get_type_hints(Recipe)
+    signature = inspect.signature(function, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.name != "overrides"]
+    added = []
+    for field in dataclasses.fields(Recipe):
+        text = field.metadata["help"]
+        annotation: Any = Annotated[_given_type(hints[field.name]), typer.Option(help=text, show_default=False)]
+        added.append(inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+
+    def verb(**values: Any) -> None:
+        overrides = {p.name: values.pop(p.name) for p in added}
+        function(**values, overrides=given(overrides))
+
+    verb.__doc__ = function.__doc__
+    verb.__name__ = function.__name__
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
+    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    verb.__annotations__ = {p.name: p.annotation for p in parameters}
+    return verb
+
+
+def given(overrides: dict[str, Any]) -> dict[str, Any]:
+    """Only the options that were given; `--augment none` stands for no transform at all."""
+    values = {name: value for name, value in overrides.items() if value not in (None, [])}
+    if "augment" in values:
+        values["augment"] = () if values["augment"] == ["none"] else tuple(values["augment"])
+    return values
+
+
+def _given_type(hint: Any) -> Any:
+    """The option's type for a field's: optional, so that one not given can be told from one that was."""
+    if typing.get_origin(hint) is tuple:
+        return list[str] | None
+    return hint if isinstance(hint, types.UnionType) else hint | None
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """ "28" or "28x32" as (height, width)."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) not in (1, 2) or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(f"--image-size: expected a size such as 28 or 28x32, got {text!r}")
+    return (int(parts[0]), int(parts[-1]))
+
+
+@contextlib.contextmanager
+def one_line_errors(debug: bool) -> Iterator[None]:
+    """Turns a user's mistake into one line on stderr and a non-zero exit; a bug keeps its traceback."""
+    try:
+        yield
+    except InterruptedRunError as error:
+        if debug:
+            raise
+        err.print(str(error), markup=False, soft_wrap=True)
+        raise SystemExit(INTERRUPTED) from error
+    except PurecapsError as error:
+        if debug:
+            raise
+        err.print(f"purecaps: error: {error}", markup=False, soft_wrap=True)
+        raise SystemExit(1) from error
+    except OSError as error:
+        # A full disk or a folder that may not be written to is the user's to mend, not a bug.
+        if debug or error.errno not in (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT):
+            raise
+        err.print(f"purecaps: error: {error.filename or 'writing'}: {error.strerror}", markup=False)
+        raise SystemExit(1) from error
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        raise SystemExit(INTERRUPTED) from None
+
+
+class _OneLine(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(f"{record.levelname.lower()}: {record.getMessage()}", markup=False, soft_wrap=True)
+
+
+def log_to_stderr(debug: bool) -> None:
+    logger = logging.getLogger("purecaps")
+    logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+    if not any(isinstance(handler, _OneLine) for handler in logger.handlers):
+        logger.addHandler(_OneLine())

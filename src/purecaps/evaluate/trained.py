@@ -1,0 +1,83 @@
+"""Using a trained network: from raw images, as files and data sets have them, to class scores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from purecaps.data.preprocess import Zca, global_contrast_normalise
+from purecaps.data.transforms import parse
+from purecaps.data.types import Split
+from purecaps.errors import CheckpointError, ConfigError
+from purecaps.models.store import ModelInfo, load_model, load_pretrained
+
+WEIGHTS = "model.safetensors"
+WHITENING = "whitening.safetensors"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A network with the steps that come before it.
+
+    Args:
+        model: the network, in eval mode.
+        info: what it was trained on and how its input is made.
+        zca: whitening, where `info.preprocess` asks for it.
+    """
+
+    model: nn.Module
+    info: ModelInfo
+    zca: Zca | None = None
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> TrainedModel:
+        """Reads a weights file, or the one of a run's folder."""
+        source = Path(path)
+        if source.is_dir():
+            source = source / WEIGHTS
+        model, info = load_model(source)
+        if info.preprocess != "gcn_zca":
+            return cls(model, info)
+        whitening = source.parent / WHITENING
+        if not whitening.is_file():
+            raise CheckpointError(f"{source}: expects whitened images: expected {WHITENING} beside it, found none")
+        return cls(model, info, Zca.load(whitening))
+
+    @classmethod
+    def from_package(cls, name: str) -> TrainedModel:
+        """The packaged weights of a registered model."""
+        return cls(*load_pretrained(name, None, 10, {}))
+
+    def to(self, device: torch.device | str) -> TrainedModel:
+        return TrainedModel(self.model.to(device), self.info, self.zca)
+
+    def inputs(self, images: Tensor) -> Tensor:
+        """Raw uint8 images [N, C, H, W] as the network's input."""
+        if images.dtype != torch.uint8 or images.shape[1:] != self.info.image_shape:
+            raise ConfigError(
+                f"images: expected uint8 [N, {', '.join(map(str, self.info.image_shape))}], as the network was "
+                f"trained on, got {images.dtype} {list(images.shape)}"
+            )
+        if self.zca is not None:
+            ready = self.zca(global_contrast_normalise(images))
+        else:
+            ready = images.to(torch.float32) * self.info.pixel_scale
+        return parse(self.info.augment).at_test(ready)
+
+    @torch.inference_mode()
+    def scores(self, images: Tensor) -> Tensor:
+        """Class scores [N, K] of raw uint8 images [N, C, H, W]."""
+        scores: Tensor = self.model(self.inputs(images))
+        return scores
+
+    def batches(self, split: Split, batch_size: int = 1000) -> Iterator[tuple[Tensor, Tensor]]:
+        """A split as the network's input, in order, on the network's device."""
+        device = next(self.model.parameters()).device
+        parts = zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True)
+        for images, labels in parts:
+            yield self.inputs(images.to(device)), labels.to(device)

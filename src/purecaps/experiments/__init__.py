@@ -1,0 +1,1 @@
+"""Whole runs: training, evaluation and what they leave behind."""

@@ -1,0 +1,195 @@
+"""One run from start to finish: data, training, the one look at the test set, weights, pictures, report."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from purecaps._version import __version__
+from purecaps.data.types import Dataset
+from purecaps.evaluate import Result, evaluate, pictures, write_report
+from purecaps.evaluate.trained import WEIGHTS
+from purecaps.files import atomic_write
+from purecaps.models.store import ModelInfo, save_model
+from purecaps.train import RunConfig, TrainedRun, train
+from purecaps.train.log import Watcher
+
+WORST = 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Args:
+        result: its scores on the test set.
+        trained: the network and how it came about.
+        out: the folder with everything it wrote.
+    """
+
+    result: Result
+    trained: TrainedRun
+    out: Path
+
+
+def run(
+    config: RunConfig,
+    dataset: Dataset,
+    out: Path,
+    *,
+    device: torch.device,
+    watcher: Watcher | None = None,
+    tensorboard: bool = False,
+    graph: bool | None = None,
+    command: str | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """Trains, then reads the test set once and writes the weights, the numbers, the pictures and the report.
+
+    Args:
+        config: what to run; a checkpoint of the same run in `out` is gone on from.
+        dataset: the images that `config.data` names.
+        out: the folder to write to.
+        device: where to train.
+        watcher: who is told of the progress.
+        tensorboard: also write TensorBoard scalars.
+        graph: whether to run each step as one CUDA graph; None does so where it can be done.
+        command: what the report says made it; None takes this process's command line.
+        say: told what happens after training.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    config.save(out / "config.json")
+    trained = train(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
+    say("reading the test set")
+    result = evaluate(trained.model, trained.prepared.test.eval_batches(1000), num_classes=dataset.num_classes)
+    command = command or " ".join(["purecaps", *map(shlex.quote, sys.argv[1:])])
+    record = record_of(config, trained, result, device, command)
+    info = ModelInfo(
+        name=config.model,
+        in_shape=trained.prepared.train.in_shape,
+        image_shape=dataset.in_shape,
+        num_classes=dataset.num_classes,
+        overrides=trained.model_options,
+        class_names=dataset.class_names,
+        pixel_scale=config.recipe.pixel_scale,
+        augment=config.recipe.augment,
+        preprocess=config.recipe.preprocess,
+        trained_on=config.data,
+        record=record,
+    )
+    save_model(trained.model, out / WEIGHTS, info)
+    with atomic_write(out / "result.json") as temporary:
+        temporary.write_text(json.dumps({**record, "test": result.as_dict()}, indent=2) + "\n")
+    say("drawing the report")
+    write_pictures(out, result, dataset.test.images, dataset.class_names)
+    write_run_report(out, config, trained, result, dataset, record)
+    return Outcome(result, trained, out)
+
+
+def record_of(
+    config: RunConfig, trained: TrainedRun, result: Result, device: torch.device, command: str
+) -> dict[str, Any]:
+    """What a number needs beside it to be believed."""
+    low, high = result.interval()
+    return {
+        "model": config.model,
+        "parameters": sum(p.numel() for p in trained.model.parameters()),
+        "data": config.data,
+        "recipe": config.recipe_name,
+        "seed": config.seed,
+        "steps": config.recipe.steps,
+        "test_error": result.error_rate,
+        "test_errors": result.errors,
+        "test_images": len(result),
+        "test_error_interval": [low, high],
+        "train_seconds": round(trained.seconds, 1),
+        "command": command,
+        "versions": versions(device),
+    }
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """Hardware and software a run was made with."""
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    return {
+        "purecaps": __version__,
+        "commit": commit(),
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "platform": platform.system(),
+        "hardware": hardware if device.type == "cuda" else f"{hardware}, {torch.get_num_threads()} threads",
+    }
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "CPU")
+
+
+def commit() -> str:
+    """The commit of the source tree, or "unknown" for an installed package."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10
+        )
+        # Inside somebody else's repository, its commit would say nothing of this package.
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
+            cwd=here,
+            capture_output=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() if found.returncode == 0 and tracked.returncode == 0 else "unknown"
+
+
+def write_pictures(out: Path, result: Result, images: torch.Tensor, class_names: tuple[str, ...]) -> None:
+    """confusion.png and, where there are mistakes, worst.png."""
+    pictures.save(pictures.confusion_matrix(result, class_names), out / "confusion.png")
+    worst = images[result.most_confused(WORST)]
+    pictures.save(pictures.worst_images(worst, result, class_names), out / "worst.png")
+
+
+def write_run_report(
+    out: Path,
+    config: RunConfig,
+    trained: TrainedRun,
+    result: Result,
+    dataset: Dataset,
+    record: dict[str, Any],
+) -> None:
+    write_report(
+        out / "report.html",
+        title=f"{config.model} on {Path(config.data).name}",
+        summary={"Training time": f"{trained.seconds:,.0f} s"},
+        result=result,
+        history=trained.history,
+        model=trained.model,
+        worst_images=dataset.test.images[result.most_confused(WORST)],
+        class_names=dataset.class_names,
+        config=config.as_dict(),
+        versions=record["versions"],
+        command=record["command"],
+    )
+
+
+def write_evaluation(out: Path, result: Result, dataset: Dataset, info: ModelInfo, device: torch.device) -> None:
+    """result.json and the pictures of an evaluation that followed no training."""
+    write_pictures(out, result, dataset.test.images, dataset.class_names)
+    found = {"model": info.name, "data": dataset.name, "test": result.as_dict(), "versions": versions(device)}
+    with atomic_write(out / "result.json") as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n")

@@ -1,0 +1,57 @@
+"""Losses on class scores, where a score is a capsule's length."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from purecaps.errors import ConfigError
+from purecaps.ops.validation import check_floating, shape_text
+
+
+def margin_loss(scores: Tensor, target: Tensor, *, m_pos: float = 0.5, m_neg: float = 0.1, lam: float = 0.5) -> Tensor:
+    """The paper's margin loss: T max(0, m+ - s)^2 + lambda (1 - T) max(0, s - m-)^2.
+
+    Summed over classes, averaged over the batch. The defaults are the paper's for MNIST.
+
+    Args:
+        scores: class scores [B, K], capsule lengths.
+        target: the true classes [B], int64.
+        m_pos: the length that the true class's capsule should exceed.
+        m_neg: the length that all other capsules should stay below.
+        lam: weight of the other classes' part.
+    """
+    _check(scores, target)
+    true = F.one_hot(target, scores.shape[1]).to(scores.dtype)
+    missing = F.relu(m_pos - scores).square()
+    excess = F.relu(scores - m_neg).square()
+    return (true * missing + lam * (1 - true) * excess).sum(dim=1).mean()
+
+
+def length_cross_entropy(
+    scores: Tensor, target: Tensor, *, scale: float = 10.0, label_smoothing: float = 0.0
+) -> Tensor:
+    """Cross-entropy with the softmax taken of `scale` times the capsule lengths.
+
+    Lengths lie in [0, 1), too close together for a softmax to become sure of anything: the scale spreads them.
+
+    Args:
+        scores: class scores [B, K], capsule lengths.
+        target: the true classes [B], int64.
+        scale: what lengths are multiplied with.
+        label_smoothing: share of the target that is spread over all classes.
+    """
+    _check(scores, target)
+    return F.cross_entropy(scale * scores, target, label_smoothing=label_smoothing)
+
+
+def _check(scores: Tensor, target: Tensor) -> None:
+    check_floating(scores, "scores")
+    if scores.dim() != 2:
+        raise ConfigError(f"scores: expected [B, K], got {shape_text(scores.shape)}")
+    if target.dtype != torch.int64 or target.shape != scores.shape[:1]:
+        raise ConfigError(
+            f"target: expected int64 class numbers [{scores.shape[0]}], one for each row of scores, "
+            f"got {target.dtype} {shape_text(target.shape)}"
+        )

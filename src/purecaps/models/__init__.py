@@ -1,0 +1,40 @@
+"""Networks: a registry, and one file a family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from purecaps.models import paper as paper  # importing it registers the paper's networks
+from purecaps.models.pcapsnet import Layer, PCapsNet
+from purecaps.models.registry import build_model, list_models
+from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model
+
+__all__ = ["Layer", "ModelInfo", "PCapsNet", "create_model", "list_models", "load_model", "save_model"]
+
+
+def create_model(
+    name: str,
+    *,
+    in_shape: tuple[int, int, int] | None = None,
+    num_classes: int = 10,
+    pretrained: bool = False,
+    **overrides: Any,
+) -> nn.Module:
+    """Builds a network by name.
+
+    Args:
+        name: one of `list_models()`.
+        in_shape: the images' (channels, height, width); None takes what the network was made for.
+        num_classes: how many classes to tell apart.
+        pretrained: load the packaged weights, without network access; the model is then in eval mode.
+        overrides: further options of the model's family, such as init="caffe" or squash_chunk=8 for P-CapsNets
+            (see `PCapsNet`).
+
+    Returns:
+        A module: images [B, C, H, W] in [0, 1] -> class scores [B, num_classes].
+    """
+    if pretrained:
+        return load_pretrained(name, in_shape, num_classes, overrides)[0]
+    return build_model(name, in_shape, num_classes, overrides)

@@ -1,0 +1,73 @@
+"""Networks by name: a model's name is its configuration."""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from purecaps.errors import ConfigError, unknown_name
+
+Builder = Callable[..., nn.Module]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered network.
+
+    Args:
+        name: what `create_model` calls it.
+        build: the function that builds it, from `in_shape`, `num_classes` and overrides.
+        in_shape: the image shape it was made for.
+        summary: one line for the model table.
+    """
+
+    name: str
+    build: Builder
+    in_shape: tuple[int, int, int]
+    summary: str
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register_model(*, in_shape: tuple[int, int, int]) -> Callable[[Builder], Builder]:
+    """Registers the decorated function under its own name; its docstring's first line is the summary."""
+
+    def add(build: Builder) -> Builder:
+        name = build.__name__
+        if name in _ENTRIES:
+            raise ConfigError(f"name: expected a new model name, got {name!r}")
+        _ENTRIES[name] = Entry(name, build, in_shape, (inspect.getdoc(build) or "").split("\n")[0])
+        return build
+
+    return add
+
+
+def list_models(pattern: str | None = None) -> list[str]:
+    """Names of the registered networks, in order; `pattern` is a shell pattern such as "pcapsnet*"."""
+    return sorted(name for name in _ENTRIES if pattern is None or fnmatch.fnmatch(name, pattern))
+
+
+def get_entry(name: str) -> Entry:
+    if name not in _ENTRIES:
+        raise unknown_name("model", name, _ENTRIES)
+    return _ENTRIES[name]
+
+
+def build_model(
+    name: str, in_shape: tuple[int, int, int] | None, num_classes: int, overrides: dict[str, Any]
+) -> nn.Module:
+    entry = get_entry(name)
+    try:
+        return entry.build(in_shape=in_shape or entry.in_shape, num_classes=num_classes, **overrides)
+    except TypeError as error:
+        # Python's message for an unknown keyword names the builder, not the option's owner.
+        if "unexpected keyword argument" not in str(error):
+            raise
+        wrong = str(error).rsplit("'", 2)[-2]
+        raise ConfigError(f"{name}: has no option {wrong!r}") from error

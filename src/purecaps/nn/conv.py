@@ -1,0 +1,168 @@
+"""Capsule layers: the convolution alone, and the block that the paper's networks are stacks of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from purecaps.errors import ConfigError
+from purecaps.nn.init import fan, initialise
+from purecaps.ops import caps_block, caps_conv2d, refold, registry
+from purecaps.ops.conv import empty_kernel
+from purecaps.ops.geometry import Geometry, IntOrPair, Pair
+from purecaps.ops.validation import as_geometry, as_pair, rows_to_fill, shape_text, times
+
+
+class CapsConv2d(nn.Module):
+    """A convolution of capsules, without bias and without routing.
+
+    The layer takes capsules of any m: their numbers are refolded, row-major, into (g, m, n) first, so that
+    layers of different shapes can be stacked as they are.
+
+    Args:
+        in_caps: capsules at each input position, C.
+        out_caps: capsules at each output position, O.
+        capsule: the kernel capsule's shape (g, n, p); input capsules are read as g x m x n and output capsules
+            are g x m x p.
+        kernel_size: an int or a (height, width) pair.
+        stride: step between output positions.
+        padding: zero capsules added on each side.
+        dilation: distance between the kernel's positions.
+        init: "msra" (true fan-in) or "caffe" (as the authors' code counts).
+        impl: which implementation of the operation to use; see `purecaps.ops.caps_conv2d`.
+
+    Shape:
+        [B, C, H, W, g, m, n] -> [B, O, H', W', g, m, p]. `weight` is [kh, kw, C, O, g, n, p].
+    """
+
+    def __init__(
+        self,
+        in_caps: int,
+        out_caps: int,
+        capsule: tuple[int, int, int],
+        kernel_size: IntOrPair = 3,
+        *,
+        stride: IntOrPair = 1,
+        padding: IntOrPair = 0,
+        dilation: IntOrPair = 1,
+        init: str = "msra",
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        for name, value in (("in_caps", in_caps), ("out_caps", out_caps)):
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name}: expected an int >= 1, got {value!r}")
+        if len(capsule) != 3 or any(not isinstance(size, int) or size < 1 for size in capsule):
+            raise ConfigError(f"capsule: expected three sizes (g, n, p) of at least 1, got {capsule!r}")
+        g, n, p = capsule
+        kh, kw = as_pair(kernel_size, "kernel_size", least=1)
+        self.geometry = as_geometry(stride, padding, dilation)
+        registry.check_name(impl)
+        self.impl = impl
+        self.init = init
+        shape = (kh, kw, in_caps, out_caps, g, n, p)
+        fan(shape, init)  # an unknown scheme is refused before anything is allocated
+        self.weight = nn.Parameter(empty_kernel(shape))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draws new weights by the layer's scheme."""
+        initialise(self.weight, self.init, generator)
+
+    @property
+    def kernel_size(self) -> Pair:
+        return (self.weight.shape[0], self.weight.shape[1])
+
+    @property
+    def capsule(self) -> tuple[int, int, int]:
+        """The kernel capsule's (g, n, p)."""
+        g, n, p = self.weight.shape[4:]
+        return (g, n, p)
+
+    def fit(self, u: Tensor) -> Tensor:
+        """The input's capsules refolded into this layer's (g, m, n)."""
+        if u.dim() != 7:
+            raise ConfigError(f"u: expected 7 dimensions [B, C, H, W, g, m, n], got {u.dim()}: {shape_text(u.shape)}")
+        g, n, _ = self.capsule
+        if u.shape[4] == g and u.shape[6] == n:
+            return u
+        return refold(u, (g, rows_to_fill(u, g, n), n))
+
+    def forward(self, u: Tensor) -> Tensor:
+        stride, padding, dilation = self.geometry
+        return caps_conv2d(self.fit(u), self.weight, stride=stride, padding=padding, dilation=dilation, impl=self.impl)
+
+    def extra_repr(self) -> str:
+        """The kernel in the paper's notation, such as 3x3x1x4x(1x8x16), stride 1."""
+        shape = self.weight.shape
+        text = f"{times(shape[:4])}x({times(shape[4:])})"
+        for (name, value), usual in zip(self.geometry._asdict().items(), Geometry(), strict=True):
+            if value != usual or name == "stride":
+                text += f", {name} {value[0] if value[0] == value[1] else times(value)}"
+        return f"{text}, init {self.init}" + ("" if self.impl == "auto" else f", impl {self.impl}")
+
+
+class CapsBlock(nn.Module):
+    """A capsule convolution, leaky ReLU and squash: one layer of a P-CapsNet.
+
+    Args:
+        in_caps: as for `CapsConv2d`, and so are the arguments up to `impl`.
+        negative_slope: what leaky ReLU multiplies negative numbers with, above 0.
+        squash_chunk: None squashes each capsule as a whole, as the paper says; k squashes its row-major numbers
+            in runs of k, as the authors' code does with k = 8 in hidden layers.
+
+    Shape:
+        [B, C, H, W, g, m, n] -> [B, O, H', W', g, m, p]
+    """
+
+    def __init__(
+        self,
+        in_caps: int,
+        out_caps: int,
+        capsule: tuple[int, int, int],
+        kernel_size: IntOrPair = 3,
+        *,
+        stride: IntOrPair = 1,
+        padding: IntOrPair = 0,
+        dilation: IntOrPair = 1,
+        init: str = "msra",
+        impl: str = "auto",
+        negative_slope: float = 0.1,
+        squash_chunk: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not negative_slope > 0:
+            raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
+        if squash_chunk is not None and squash_chunk < 1:
+            raise ConfigError(f"squash_chunk: expected None or an int >= 1, got {squash_chunk!r}")
+        self.conv = CapsConv2d(
+            in_caps,
+            out_caps,
+            capsule,
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            init=init,
+            impl=impl,
+        )
+        self.negative_slope = negative_slope
+        self.squash_chunk = squash_chunk
+
+    def forward(self, u: Tensor) -> Tensor:
+        conv = self.conv
+        stride, padding, dilation = conv.geometry
+        return caps_block(
+            conv.fit(u),
+            conv.weight,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            negative_slope=self.negative_slope,
+            squash_chunk=self.squash_chunk,
+            impl=conv.impl,
+        )
+
+    def extra_repr(self) -> str:
+        squashed = "whole capsule" if self.squash_chunk is None else f"chunks of {self.squash_chunk}"
+        return f"leaky ReLU {self.negative_slope}, squash over {squashed}"

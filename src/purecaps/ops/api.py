@@ -1,0 +1,107 @@
+"""The public functions: check the arguments, choose an implementation, call it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from purecaps.errors import ConfigError
+from purecaps.ops import reference, registry
+from purecaps.ops.geometry import IntOrPair
+from purecaps.ops.validation import (
+    as_geometry,
+    check_caps_conv2d,
+    check_chunk,
+    check_floating,
+    check_refold,
+    shape_text,
+)
+
+
+def caps_conv2d(
+    u: Tensor,
+    w: Tensor,
+    *,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+    impl: str = "auto",
+) -> Tensor:
+    """Capsule convolution: V[b,o,y,x,g] = sum over c,i,j of U[b,c,ys+id,xs+jd,g] @ W[i,j,c,o,g].
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n].
+        w: capsule kernel [kh, kw, C, O, g, n, p].
+        stride: step between output positions, an int or a (height, width) pair.
+        padding: zero capsules added on each side.
+        dilation: distance between the kernel's positions.
+        impl: "auto", "conv" (one grouped conv2d) or "reference" (einsum, the specification).
+
+    Returns:
+        Output capsules [B, O, H', W', g, m, p].
+    """
+    geometry = as_geometry(stride, padding, dilation)
+    check_caps_conv2d(u, w, geometry)
+    return registry.resolve(impl, u, w, geometry).caps_conv2d(u, w, geometry)
+
+
+def caps_block(
+    u: Tensor,
+    w: Tensor,
+    *,
+    stride: IntOrPair = 1,
+    padding: IntOrPair = 0,
+    dilation: IntOrPair = 1,
+    negative_slope: float = 0.1,
+    squash_chunk: int | None = None,
+    impl: str = "auto",
+) -> Tensor:
+    """A whole capsule layer: convolution, leaky ReLU, squash.
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n].
+        w: capsule kernel [kh, kw, C, O, g, n, p].
+        stride: step between output positions, an int or a (height, width) pair.
+        padding: zero capsules added on each side.
+        dilation: distance between the kernel's positions.
+        negative_slope: what leaky ReLU multiplies negative numbers with, above 0.
+        squash_chunk: None squashes the capsule as a whole; k squashes its row-major numbers in runs of k.
+        impl: "auto", "conv" or "reference", as for `caps_conv2d`.
+
+    Returns:
+        Squashed capsules [B, O, H', W', g, m, p].
+    """
+    geometry = as_geometry(stride, padding, dilation)
+    check_caps_conv2d(u, w, geometry)
+    if not negative_slope > 0:
+        raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
+    if squash_chunk is not None:
+        check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
+    chosen = registry.resolve(impl, u, w, geometry)
+    return chosen.caps_block(u, w, geometry, negative_slope, squash_chunk)
+
+
+def squash(v: Tensor, dim: int | tuple[int, ...] = (-3, -2, -1)) -> Tensor:
+    """Shrinks each capsule to a length below 1 and keeps its direction: (1 - exp(-|v|)) v / |v|.
+
+    Zero capsules stay zero, and their gradient is the limit, the identity.
+
+    Args:
+        v: capsules, [..., g, m, p] for the default `dim`.
+        dim: the dimensions that make up one capsule.
+    """
+    check_floating(v, "v")
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not dims or any(not -v.dim() <= d < v.dim() for d in dims):
+        raise ConfigError(f"dim: expected dimensions of v {shape_text(v.shape)}, got {dim!r}")
+    return reference.squash(v, dims)
+
+
+def refold(v: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The numbers of each capsule, row-major, in another rank-3 shape; a view where the strides allow one.
+
+    Args:
+        v: capsules [..., g, m, p].
+        shape: the new (g, m, n), with the same number of numbers.
+    """
+    check_refold(v, shape)
+    return v.reshape(*v.shape[:-3], *shape)

@@ -1,0 +1,106 @@
+"""The implementations of one meaning, and how "auto" chooses among them.
+
+The extension point for fused kernels: an implementation is a name, two functions and a predicate that says why
+it cannot take a problem. It is private: the public names are those of api.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from purecaps.errors import ConfigError, unknown_name
+from purecaps.ops import conv, reference
+from purecaps.ops.geometry import Geometry
+
+log = logging.getLogger("purecaps.ops")
+
+ConvFunction = Callable[[Tensor, Tensor, Geometry], Tensor]
+BlockFunction = Callable[[Tensor, Tensor, Geometry, float, "int | None"], Tensor]
+Refusal = Callable[[Tensor, Tensor, Geometry], "str | None"]
+
+
+def takes_everything(u: Tensor, w: Tensor, geometry: Geometry) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a capsule convolution and a capsule block.
+
+    Args:
+        name: what `impl=` calls it.
+        caps_conv2d: (u, w, geometry) -> v.
+        caps_block: (u, w, geometry, negative_slope, chunk) -> squashed v.
+        refuses: (u, w, geometry) -> None, or why this problem is not covered.
+        automatic: whether impl="auto" may take it.
+    """
+
+    name: str
+    caps_conv2d: ConvFunction
+    caps_block: BlockFunction
+    refuses: Refusal = takes_everything
+    automatic: bool = True
+
+
+# "auto" takes the first that does not refuse: fused kernels go before "conv".
+_IMPLEMENTATIONS: dict[str, Implementation] = {}
+_announced: set[str] = set()
+
+
+def register(implementation: Implementation, *, first: bool = False) -> None:
+    """Adds an implementation; `first` puts it before all others in the order "auto" tries them."""
+    if implementation.name in _IMPLEMENTATIONS or implementation.name == "auto":
+        raise ConfigError(f"name: expected a new implementation name, got {implementation.name!r}")
+    others = dict(_IMPLEMENTATIONS)
+    _IMPLEMENTATIONS.clear()
+    parts = ({implementation.name: implementation}, others)
+    for part in parts if first else reversed(parts):
+        _IMPLEMENTATIONS.update(part)
+
+
+def unregister(name: str) -> None:
+    del _IMPLEMENTATIONS[name]
+
+
+def names() -> tuple[str, ...]:
+    return ("auto", *_IMPLEMENTATIONS)
+
+
+def check_name(impl: str) -> None:
+    """Refuses a name that no implementation has."""
+    if impl not in names():
+        raise unknown_name("impl", impl, names())
+
+
+def resolve(impl: str, u: Tensor, w: Tensor, geometry: Geometry) -> Implementation:
+    """The implementation that `impl` names for this problem; never another one than asked for."""
+    if impl == "auto":
+        for candidate in _IMPLEMENTATIONS.values():
+            if candidate.automatic and candidate.refuses(u, w, geometry) is None:
+                _announce(candidate.name, u)
+                return candidate
+        raise ConfigError("impl: no implementation takes this problem")
+    check_name(impl)
+    chosen = _IMPLEMENTATIONS[impl]
+    reason = chosen.refuses(u, w, geometry)
+    if reason is not None:
+        raise ConfigError(f'impl: {impl!r} does not cover this problem ({reason}); use "auto" or "conv"')
+    return chosen
+
+
+def _announce(name: str, u: Tensor) -> None:
+    # Said once for each device type; a traced program must not log.
+    said = f"{name} on {u.device.type}"
+    if not torch.compiler.is_compiling() and said not in _announced:
+        _announced.add(said)
+        log.info('impl="auto" takes %s', said)
+
+
+register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
+# The specification is slow: only for who asks for it by name.
+register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=False))

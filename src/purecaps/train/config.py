@@ -1,0 +1,83 @@
+"""What one run is: a network, data, a recipe and a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from purecaps.errors import CheckpointError, ConfigError
+from purecaps.files import atomic_write
+from purecaps.train.recipe import Recipe
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run, so that the same one can be started again or gone on with.
+
+    Args:
+        model: a registered model's name.
+        data: a data set's name, or the path of a folder or file of images.
+        recipe_name: the recipe that `recipe` started from.
+        recipe: how to train.
+        seed: initial weights, order of images and their transforms.
+        image_size: (height, width) that a folder's images are resized to; None takes them as they are.
+        channels: 1 or 3 for a folder's images; None finds out.
+    """
+
+    model: str
+    data: str
+    recipe_name: str
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    image_size: tuple[int, int] | None = None
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed: expected an int in [0, 2^63), got {self.seed}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
+        size = values["image_size"]
+        return cls(
+            **{
+                **values,
+                "recipe": Recipe.from_dict(values["recipe"]),
+                "image_size": None if size is None else (size[0], size[1]),
+            }
+        )
+
+    def save(self, path: Path) -> None:
+        with atomic_write(path) as temporary:
+            temporary.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        try:
+            return cls.from_dict(json.loads(path.read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path}: expected the configuration of a run, got {error}") from error
+
+
+def pick_device(name: str) -> torch.device:
+    """The device a user's word names; "auto" takes cuda, then mps, then cpu."""
+    if name not in DEVICES:
+        raise ConfigError(f"device: expected one of {', '.join(DEVICES)}, got {name!r}")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    if not available[name]:
+        there = ", ".join(kind for kind, is_there in available.items() if is_there)
+        raise ConfigError(f"device: expected a device of this machine ({there}), got {name!r}")
+    return torch.device(name)

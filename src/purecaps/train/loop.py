@@ -1,0 +1,252 @@
+"""The one training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from purecaps.data.loader import DeviceLoader
+from purecaps.data.types import Dataset
+from purecaps.errors import PurecapsError
+from purecaps.models.registry import build_model
+from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
+from purecaps.train.config import RunConfig
+from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher
+from purecaps.train.prepare import Prepared, prepare
+from purecaps.train.recipe import Recipe
+from purecaps.train.schedule import learning_rate
+from purecaps.train.step import Stepper, arithmetic, loss_of, make_optimiser, make_stepper
+
+EVAL_BATCH = 1000
+
+
+class DivergedError(PurecapsError):
+    """The loss stopped being a number."""
+
+
+class InterruptedRunError(PurecapsError):
+    """The run was asked to stop; its state is saved."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """What a finished run leaves in memory.
+
+    Args:
+        model: the final iterate, or its averaged weights where the recipe keeps them; in eval mode.
+        model_options: what it was built with, besides its shape.
+        prepared: the loaders of its data.
+        history: the rows of metrics.
+        seconds: time spent in training steps, over all sittings.
+    """
+
+    model: nn.Module
+    model_options: dict[str, Any]
+    prepared: Prepared
+    history: list[Row]
+    seconds: float
+
+
+def train(
+    config: RunConfig,
+    dataset: Dataset,
+    out: Path,
+    *,
+    device: torch.device | str = "cpu",
+    watcher: Watcher | None = None,
+    tensorboard: bool = False,
+    graph: bool | None = None,
+) -> TrainedRun:
+    """Trains a network, going on from the newest checkpoint in `out` where there is one.
+
+    Args:
+        config: what to run. Where `out` holds a checkpoint, it must be of the same run.
+        dataset: the images; the test split is prepared but not read.
+        out: folder for metrics.jsonl, checkpoints/ and, where images are whitened, whitening.safetensors.
+        device: where to train.
+        watcher: who is told of the progress.
+        tensorboard: also write TensorBoard scalars to out/tensorboard.
+        graph: whether to run each step as one CUDA graph; None does so where it can be done.
+    """
+    return _Loop(config, dataset, out, torch.device(device), watcher or Silent(), tensorboard, graph).run()
+
+
+class _Loop:
+    def __init__(
+        self,
+        config: RunConfig,
+        dataset: Dataset,
+        out: Path,
+        device: torch.device,
+        watcher: Watcher,
+        tensorboard: bool,
+        graph: bool | None,
+    ) -> None:
+        self.config, self.recipe, self.out = config, config.recipe, out
+        self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
+        self.prepared = prepare(dataset, self.recipe, seed=config.seed, device=device)
+        self.model_options = {**self.recipe.model_options(), **self.prepared.model_options}
+        torch.manual_seed(config.seed)
+        in_shape = self.prepared.train.in_shape
+        self.model = build_model(config.model, in_shape, dataset.num_classes, self.model_options).to(device)
+        self.averaged = (
+            {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()} if self.recipe.ema else {}
+        )
+        self.state = State(self.model, make_optimiser(self.model, self.recipe), self.averaged)
+        self.step, self.seconds = 0, 0.0
+        self._stop_asked = False
+
+    def run(self) -> TrainedRun:
+        self._resume()
+        if self.prepared.zca is not None:
+            self.prepared.zca.save(self.out / "whitening.safetensors")
+        metrics = MetricsFile(self.out / "metrics.jsonl", from_step=self.step)
+        self.watcher.start(self.recipe.steps, self.step)
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.callback(metrics.close)
+                stack.callback(self.watcher.stop)
+                stack.enter_context(self._signals())
+                stack.enter_context(arithmetic(self.recipe, self.device))
+                board = stack.enter_context(TensorBoard(self.out / "tensorboard")) if self.tensorboard else None
+                stepper = make_stepper(self.state, self.prepared.train, self.recipe, self.step, graph=self.graph)
+                while self.step < self.recipe.steps:
+                    row = self._window(stepper)
+                    metrics.add(row)
+                    self.watcher.row(row)
+                    if board is not None:
+                        board.add(row)
+                    if self._stop_asked:
+                        raise InterruptedRunError(f"stopped at step {self.step} of {self.recipe.steps}")
+        except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
+            raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
+        finished = self._evaluated_model().eval()
+        return TrainedRun(finished, self.model_options, self.prepared, metrics.rows, self.seconds)
+
+    def _window(self, stepper: Stepper) -> Row:
+        """Steps up to the next row of metrics, with the validation and the checkpoint due at its end."""
+        recipe, begun, first = self.recipe, time.perf_counter(), self.step
+        end = min(_next_multiple(first, recipe.log_every), recipe.steps)
+        losses, mistakes = stepper(first, end, self._keep_going)
+        _stop_if_not_finite(losses, first, self.prepared.train)
+        self.step = first + len(losses)
+        taken = time.perf_counter() - begun
+        self.seconds += taken
+        images = len(losses) * recipe.batch_size
+        row: Row = {
+            "step": self.step,
+            "loss": sum(losses) / len(losses),
+            "error": 100 * mistakes / images,
+            "lr": learning_rate(recipe, self.step - 1),
+            "images_per_s": images / taken,
+            "seconds": self.seconds,
+        }
+        if self.prepared.val is not None and self._due(first, recipe.eval_every):
+            row |= validate(self._evaluated_model(), self.prepared.val, recipe)
+        if self._due(first, recipe.checkpoint_every) or self._stop_asked:
+            self._save()
+        return row
+
+    def _due(self, first: int, every: int) -> bool:
+        # A window may end past a multiple of `every`, when the two do not divide each other.
+        return self.step // every > first // every or self.step == self.recipe.steps
+
+    def _keep_going(self, step: int) -> bool:
+        self.watcher.advance(step)
+        return not self._stop_asked
+
+    def _evaluated_model(self) -> nn.Module:
+        if not self.averaged:
+            return self.model
+        copy = build_model(self.config.model, self.prepared.train.in_shape, _classes_of(self.model), self.model_options)
+        copy.load_state_dict({**self.model.state_dict(), **self.averaged})
+        return copy.to(self.device)
+
+    def _resume(self) -> None:
+        found = read_newest(self.out / "checkpoints")
+        if found is None:
+            return
+        tensors, meta = found
+        require_same_run(self.config, RunConfig.from_dict(meta["config"]), str(self.out))
+        restore(self.state, tensors, what=str(self.out))
+        self.step, self.seconds = meta["step"], meta["seconds"]
+
+    def _save(self) -> None:
+        meta = {"config": self.config.as_dict(), "seconds": self.seconds}
+        save_checkpoint(self.out / "checkpoints", self.step, self.state, meta)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM lets the step end and a checkpoint be written; the second does not wait."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self._stop_asked:
+                raise KeyboardInterrupt
+            self._stop_asked = True
+
+        try:
+            before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # signals can be handled in the main thread only
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@torch.inference_mode()
+def validate(model: nn.Module, loader: DeviceLoader, recipe: Recipe) -> Row:
+    """Loss and error (percent) over a loader's images, in order and untransformed."""
+    model.eval()
+    loss, wrong, count = 0.0, 0, 0
+    for images, labels in loader.eval_batches(EVAL_BATCH):
+        scores = model(images)
+        loss += float(loss_of(recipe, scores, labels)) * len(labels)
+        wrong += int((scores.argmax(dim=1) != labels).sum())
+        count += len(labels)
+    return {"val_loss": loss / count, "val_error": 100 * wrong / count}
+
+
+def require_same_run(asked: RunConfig, saved: RunConfig, where: str) -> None:
+    """Refuses to go on with a run under another configuration, and names what differs."""
+    left, right = _flat(asked.as_dict()), _flat(saved.as_dict())
+    differ = [f"{name} is {right[name]}, not {left[name]}" for name in left if left[name] != right[name]]
+    if differ:
+        raise PurecapsError(f"{where}: expected the run that was begun there, got another one: {'; '.join(differ)}")
+
+
+def _flat(values: dict[str, Any]) -> dict[str, str]:
+    recipe = values.pop("recipe")
+    return {name: json.dumps(value) for name, value in {**values, **recipe}.items()}
+
+
+def _stop_if_not_finite(losses: list[float], first: int, loader: DeviceLoader) -> None:
+    for position, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            step = first + position
+            images = loader.indices(step)[:8].tolist()
+            raise DivergedError(
+                f"step {step}: expected a finite loss, got {loss} (batch of training images "
+                f"{', '.join(map(str, images))}, ...). Try a lower --lr, --grad-clip 1 or --precision fp32; "
+                "the checkpoint before it is kept"
+            )
+
+
+def _next_multiple(step: int, every: int) -> int:
+    return (step // every + 1) * every
+
+
+def _classes_of(model: nn.Module) -> int:
+    return int(model.num_classes)  # type: ignore[arg-type]

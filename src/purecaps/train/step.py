@@ -1,0 +1,243 @@
+"""One training step: sample, augment, forward, loss, backward, Adam, averaging. Run as it is, or as a CUDA graph."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from purecaps.data.loader import DeviceLoader
+from purecaps.losses import length_cross_entropy, margin_loss
+from purecaps.train.checkpoint import State
+from purecaps.train.recipe import Recipe
+from purecaps.train.schedule import learning_rate
+
+# Told the steps done so far after each one; False asks to stop there.
+KeepGoing = Callable[[int], bool]
+
+_WARM_UP = 3
+
+
+class Stepper(Protocol):
+    """Takes training steps `first` up to `end`, and returns their losses and the images that were mistaken.
+
+    Fewer losses than asked for mean that it was asked to stop, or that the last loss is not finite.
+    """
+
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]: ...
+
+
+class EagerStepper:
+    """Steps launched operation by operation, on any device."""
+
+    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe) -> None:
+        self.state, self.loader, self.recipe = state, loader, recipe
+
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]:
+        self.state.model.train()
+        on_cpu = self.loader.labels.device.type == "cpu"
+        losses, mistakes = [], torch.zeros((), dtype=torch.int64, device=self.loader.labels.device)
+        for step in range(first, end):
+            for group in self.state.optimiser.param_groups:
+                group["lr"] = learning_rate(self.recipe, step)
+            images, labels = self.loader.batch(step)
+            loss, wrong = update(self.state, images, labels, self.recipe)
+            if self.state.averaged:
+                average(self.state, min(self.recipe.ema, _young_decay(step)))
+            losses.append(loss)
+            mistakes += wrong
+            # Elsewhere than on the CPU, looking at each loss would make the host wait for the device.
+            if on_cpu and not math.isfinite(float(loss)):
+                break
+            if not keep_going(step + 1):
+                break
+        return torch.stack(losses).tolist(), int(mistakes)
+
+
+class GraphStepper:
+    """The whole step as one CUDA graph: the host only launches it, and reads back once a window.
+
+    Step number, learning rate, order of images and the window's losses live on the device. The host rewrites the
+    order of images when an epoch begins.
+
+    Args:
+        state: the run; it is warmed up with real steps and put back as it was.
+        loader: training images, at least one batch of them.
+        recipe: how to train; a window is at most `log_every` steps.
+        step: the step to begin with.
+    """
+
+    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, step: int) -> None:
+        self.state, self.loader, self.recipe = state, loader, recipe
+        device = loader.labels.device
+        rates = [learning_rate(recipe, each) for each in range(recipe.steps)]
+        self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
+        self._rate = torch.zeros((), dtype=torch.float32, device=device)
+        self._step = torch.tensor(step, dtype=torch.int64, device=device)
+        self._order = torch.zeros(len(loader.labels), dtype=torch.int64, device=device)
+        self._offsets = torch.arange(loader.batch_size, device=device)
+        self._losses = torch.zeros(recipe.log_every, device=device)
+        self._mistakes = torch.zeros((), dtype=torch.int64, device=device)
+        self._epoch = -1
+        for group in state.optimiser.param_groups:
+            group["lr"], group["capturable"] = self._rate, True
+        self._set_epoch(step)
+        self._graph = self._capture()
+
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]:
+        self._step.fill_(first)
+        self._mistakes.zero_()
+        done = first
+        for step in range(first, end):
+            self._set_epoch(step)
+            self._graph.replay()
+            done = step + 1
+            if not keep_going(done):
+                break
+        # The only place where the host waits for the device.
+        slots = [step % self.recipe.log_every for step in range(first, done)]
+        losses = self._losses.tolist()
+        return [losses[slot] for slot in slots], int(self._mistakes)
+
+    def _set_epoch(self, step: int) -> None:
+        epoch = step // self.loader.steps_per_epoch
+        if epoch != self._epoch:
+            self._order.copy_(self.loader.epoch_order(epoch))
+            self._epoch = epoch
+
+    def _body(self) -> None:
+        recipe, step = self.recipe, self._step
+        position = step % self.loader.steps_per_epoch
+        images, labels = self.loader.take(self._order[position * self.loader.batch_size + self._offsets], step)
+        self._rate.copy_(self._rates[step])
+        loss, wrong = update(self.state, images, labels, recipe)
+        if self.state.averaged:
+            young = (1 + step) / (10 + step)
+            average(self.state, young.clamp(max=recipe.ema))
+        self._losses.scatter_(0, (step % recipe.log_every).view(1), loss.view(1))
+        self._mistakes += wrong
+        step += 1
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        self.state.model.train()
+        before = _snapshot(self.state, self._step)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                self._body()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self.state.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self._body()
+        _put_back(self.state, self._step, before)
+        return graph
+
+
+def make_stepper(state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, graph: bool | None) -> Stepper:
+    """The stepper for a run.
+
+    Args:
+        state: the run.
+        loader: its training images.
+        recipe: how to train.
+        step: the step to begin with.
+        graph: whether to run as a CUDA graph; None does so where it can be done.
+    """
+    possible = loader.labels.device.type == "cuda" and len(loader.labels) >= loader.batch_size
+    if graph is None:
+        graph = possible and step < recipe.steps
+    return GraphStepper(state, loader, recipe, step) if graph else EagerStepper(state, loader, recipe)
+
+
+def update(state: State, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """One gradient step on a batch; returns the loss and how many images were mistaken, on the device."""
+    with autocast(recipe, images.device):
+        scores = state.model(images)
+    loss = loss_of(recipe, scores.float(), labels)
+    state.optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    if recipe.grad_clip:
+        nn.utils.clip_grad_norm_(state.model.parameters(), recipe.grad_clip)
+    state.optimiser.step()
+    with torch.no_grad():
+        wrong = (scores.argmax(dim=1) != labels).sum()
+    return loss.detach(), wrong
+
+
+@torch.no_grad()
+def average(state: State, decay: float | Tensor) -> None:
+    """Moves the averaged weights towards the model's."""
+    for name, parameter in state.model.named_parameters():
+        state.averaged[name].lerp_(parameter, 1 - decay)
+
+
+def _young_decay(step: int) -> float:
+    # Early on a short average: else the first, random weights would weigh for long.
+    return (1 + step) / (10 + step)
+
+
+def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """Adam with decoupled weight decay, fused into one kernel where the device has it."""
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=recipe.lr,
+        betas=(recipe.beta1, recipe.beta2),
+        eps=recipe.adam_eps,
+        weight_decay=recipe.weight_decay,
+        fused=next(model.parameters()).device.type in ("cpu", "cuda"),
+    )
+
+
+def loss_of(recipe: Recipe, scores: Tensor, labels: Tensor) -> Tensor:
+    """The recipe's loss of class scores [B, K]."""
+    if recipe.loss == "margin":
+        return margin_loss(scores, labels, m_pos=recipe.m_pos, m_neg=recipe.m_neg, lam=recipe.lam)
+    return length_cross_entropy(scores, labels, scale=recipe.scale, label_smoothing=recipe.label_smoothing)
+
+
+def autocast(recipe: Recipe, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    if recipe.precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def arithmetic(recipe: Recipe, device: torch.device) -> Iterator[None]:
+    """Convolutions in TF32 only where the recipe says so: cuDNN would take it by default."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = recipe.precision != "fp32"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def _tensors(state: State, step: Tensor) -> dict[str, Tensor]:
+    """Everything that a step changes, by name."""
+    found = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    found |= {f"averaged.{name}": tensor for name, tensor in state.averaged.items()}
+    for index, slots in state.optimiser.state_dict()["state"].items():
+        found |= {f"optimiser.{index}.{name}": tensor for name, tensor in slots.items()}
+    return {**found, "step": step}
+
+
+def _snapshot(state: State, step: Tensor) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in _tensors(state, step).items()}
+
+
+@torch.no_grad()
+def _put_back(state: State, step: Tensor, before: dict[str, Tensor]) -> None:
+    for name, tensor in _tensors(state, step).items():
+        if name in before:
+            tensor.copy_(before[name])
+        else:  # Adam makes its moments in the first step; before it they are zero
+            tensor.zero_()

@@ -38,6 +38,7 @@ def unknown_name(kind: str, got: str, known: Iterable[str]) -> UnknownNameError:
         known: the names that exist.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+    lower = {name.lower(): name for name in names}
+    near = [lower[name] for name in difflib.get_close_matches(got.lower(), lower, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return UnknownNameError(f"unknown {kind} {got!r}: {hint}known: {', '.join(names)}")

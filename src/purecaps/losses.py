@@ -23,7 +23,7 @@ def margin_loss(scores: Tensor, target: Tensor, *, m_pos: float = 0.5, m_neg: fl
         lam: weight of the other classes' part.
     """
     _check(scores, target)
-    true = F.one_hot(target, scores.shape[1]).to(scores.dtype)
+    true = (target[:, None] == torch.arange(scores.shape[1], device=scores.device)).to(scores.dtype)
     missing = F.relu(m_pos - scores).square()
     excess = F.relu(scores - m_neg).square()
     return (true * missing + lam * (1 - true) * excess).sum(dim=1).mean()

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from purecaps import files
 from purecaps.evaluate import Result, write_report
+from purecaps.evaluate.pictures import training_curves
+from purecaps.evaluate.report import inline_svg
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 NASTY = """<script>alert("x")</script> & 'q' \\1 </svg> --> ${title}"""
@@ -108,7 +110,7 @@ def test_a_full_report_shows_every_part(tmp_path: Path, result: Result) -> None:
         "shift, affine",
         "2.13.0",
         "purecaps train --model pcapsnet2",
-        'load_model("best.safetensors")',
+        'TrainedModel.from_file("best.safetensors")',
         "3×3×1×5×(1×4×3)",
     ):
         assert expected in words
@@ -170,6 +172,13 @@ def test_ids_are_unique_and_every_reference_has_its_target(tmp_path: Path, resul
     ids = Counter(attributes["id"] for _, attributes in Page(text).attributes if "id" in attributes)
     assert [name for name, count in ids.items() if count > 1] == []
     assert set(re.findall(r"(?:url\(|href=\")#(\w+)", text)) <= set(ids)
+
+
+def test_figures_of_different_names_share_no_ids_even_if_they_look_alike() -> None:
+    figure = training_curves([{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}])
+    first, second = (set(re.findall(r' id="(\w+)"', inline_svg(figure, name, "x"))) for name in ("a", "b"))
+    assert first
+    assert not first & second
 
 
 def test_pictures_take_the_pages_colours_for_light_and_dark(tmp_path: Path, result: Result) -> None:

@@ -68,9 +68,8 @@ def confusion_matrix(result: Result, class_names: Sequence[str] | None = None) -
             names[::every],
             fontsize=tick_size,
             rotation=90 if upright else 0,
-            parse_math=False,
         )
-        axes.set_yticks(range(0, k, every), names[::every], fontsize=tick_size, parse_math=False)
+        axes.set_yticks(range(0, k, every), names[::every], fontsize=tick_size)
         axes.tick_params(length=0)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")

@@ -248,9 +248,9 @@ def _pairs(table: Mapping[str, object]) -> str:
 
 def _load_code(weights: str) -> str:
     return (
-        "from purecaps.models import load_model\n\n"
-        f"model, info = load_model({json.dumps(weights, ensure_ascii=False)})\n"
-        "scores = model(pixels * info.pixel_scale)  # pixels 0..255 [B, C, H, W] -> scores [B, classes]"
+        "from purecaps.evaluate.trained import TrainedModel\n\n"
+        f"trained = TrainedModel.from_file({json.dumps(weights, ensure_ascii=False)})\n"
+        "scores = trained.scores(images)  # uint8 [N, C, H, W] -> class scores [N, K]"
     )
 
 

@@ -26,7 +26,7 @@ def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None) -> Tensor:
             runs of this many, as the authors' code does.
     """
     if chunk is None:
-        return _apply(v, negative_slope, (-3, -2, -1))
+        return apply_leaky_squash(v, negative_slope, (-3, -2, -1))
     m, p = v.shape[-2:]
     # Where chunks are whole rows, or parts of one row, splitting an axis is a view; flattening would copy.
     if p % chunk == 0:
@@ -38,10 +38,10 @@ def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None) -> Tensor:
     else:
         split = v.flatten(-3).unflatten(-1, (-1, chunk))
         dim = (-1,)
-    return _apply(split, negative_slope, dim).reshape(v.shape)
+    return apply_leaky_squash(split, negative_slope, dim).reshape(v.shape)
 
 
-def _apply(v: Tensor, negative_slope: float, dim: tuple[int, ...]) -> Tensor:
+def apply_leaky_squash(v: Tensor, negative_slope: float, dim: tuple[int, ...]) -> Tensor:
     y, _ = LeakySquash.apply(v, negative_slope, dim)  # type: ignore[no-untyped-call]
     return y  # type: ignore[no-any-return]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from purecaps.errors import ConfigError
-from purecaps.ops import reference, registry
+from purecaps.ops import activation, registry
 from purecaps.ops.geometry import IntOrPair
 from purecaps.ops.validation import (
     as_geometry,
@@ -93,7 +93,8 @@ def squash(v: Tensor, dim: int | tuple[int, ...] = (-3, -2, -1)) -> Tensor:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if not dims or any(not -v.dim() <= d < v.dim() for d in dims):
         raise ConfigError(f"dim: expected dimensions of v {shape_text(v.shape)}, got {dim!r}")
-    return reference.squash(v, dims)
+    # Leaky ReLU of slope 1 is the identity, so this is the fused activation's squash alone.
+    return activation.apply_leaky_squash(v, 1.0, dims)
 
 
 def refold(v: Tensor, shape: tuple[int, int, int]) -> Tensor:

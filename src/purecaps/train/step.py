@@ -74,7 +74,8 @@ class GraphStepper:
     def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, step: int) -> None:
         self.state, self.loader, self.recipe = state, loader, recipe
         device = loader.labels.device
-        rates = [learning_rate(recipe, each) for each in range(recipe.steps)]
+        # A little longer than the run: warming up near its end takes steps past it.
+        rates = [learning_rate(recipe, each) for each in range(recipe.steps + _WARM_UP + 1)]
         self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
         self._rate = torch.zeros((), dtype=torch.float32, device=device)
         self._step = torch.tensor(step, dtype=torch.int64, device=device)
@@ -113,7 +114,8 @@ class GraphStepper:
         recipe, step = self.recipe, self._step
         position = step % self.loader.steps_per_epoch
         images, labels = self.loader.take(self._order[position * self.loader.batch_size + self._offsets], step)
-        self._rate.copy_(self._rates[step])
+        # Not self._rates[step]: a single number as index is read back by the host, which a graph cannot do.
+        self._rate.copy_(self._rates.index_select(0, step.view(1)).view(()))
         loss, wrong = update(self.state, images, labels, recipe)
         if self.state.averaged:
             young = (1 + step) / (10 + step)

@@ -1,0 +1,93 @@
+"""Capsule layers: shapes, refolding, initial weights and how they print."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from purecaps.errors import ConfigError, UnknownNameError
+from purecaps.nn import CapsBlock, CapsConv2d, LengthHead
+from purecaps.ops.conv import fold_kernel
+
+
+def test_weight_has_the_logical_shape_of_the_paper():
+    layer = CapsConv2d(2, 5, (3, 7, 4), kernel_size=(3, 2))
+    assert layer.weight.shape == (3, 2, 2, 5, 3, 7, 4)
+    assert layer(torch.rand(2, 2, 6, 5, 3, 1, 7)).shape == (2, 5, 4, 4, 3, 1, 4)
+
+
+def test_a_layer_refolds_the_capsules_it_is_given():
+    first = CapsBlock(1, 1, (1, 1, 16), stride=2)
+    second = CapsBlock(1, 3, (1, 4, 6))
+    out = second(first(torch.rand(2, 1, 28, 28, 1, 1, 1)))
+    assert out.shape == (2, 3, 11, 11, 1, 4, 6)
+
+
+def test_capsules_that_cannot_be_refolded_are_refused():
+    with pytest.raises(ConfigError, match=r"multiple of g\*n = 1\*6 = 6 numbers.*got 1x4x5 = 20"):
+        CapsConv2d(1, 1, (1, 6, 2))(torch.rand(1, 1, 5, 5, 1, 4, 5))
+
+
+@pytest.mark.parametrize("move", [lambda m: m.double(), copy.deepcopy, lambda m: m.to("cpu").requires_grad_()])
+def test_moving_a_layer_keeps_the_layout_that_conv2d_reads_without_a_copy(move):
+    weight = move(CapsConv2d(2, 3, (1, 4, 5))).weight
+    assert fold_kernel(weight).data_ptr() == weight.data_ptr()
+
+
+@pytest.mark.parametrize(("init", "count"), [("msra", 9 * 8 * 16), ("caffe", 9 * 32 * 2 * 16 * 8)])
+def test_initial_weights_have_the_variance_of_their_scheme(init, count):
+    weight = CapsConv2d(8, 32, (2, 16, 8), init=init).weight
+    assert math.isclose(weight.std().item(), math.sqrt(2 / count), rel_tol=0.02)
+
+
+def test_one_seed_gives_one_layer():
+    layer = CapsConv2d(2, 3, (1, 4, 5))
+    drawn = []
+    for _ in range(2):
+        layer.reset_parameters(torch.Generator().manual_seed(7))
+        drawn.append(layer.weight.clone())
+    assert torch.equal(*drawn)
+
+
+def test_a_layer_prints_in_the_notation_of_the_paper():
+    assert "3x3x1x4x(1x8x16), stride 2, init msra" in repr(CapsConv2d(1, 4, (1, 8, 16), stride=2))
+    assert "squash over chunks of 8" in repr(CapsBlock(1, 4, (1, 8, 16), squash_chunk=8))
+    assert "padding 1x2" in repr(CapsConv2d(1, 4, (1, 8, 16), padding=(1, 2)))
+
+
+def test_block_is_convolution_then_leaky_relu_then_squash():
+    block = CapsBlock(2, 3, (1, 4, 5), stride=2, negative_slope=0.2)
+    u = torch.randn(2, 2, 7, 7, 1, 3, 4)
+    v = torch.nn.functional.leaky_relu(block.conv(u), 0.2)
+    length = v.flatten(-3).norm(dim=-1)[..., None, None, None]
+    torch.testing.assert_close(block(u), (1 - torch.exp(-length)) * v / length)
+
+
+def test_head_is_the_capsules_length_pooled_over_positions():
+    capsules = torch.zeros(1, 2, 1, 2, 1, 1, 2)
+    capsules[0, 0, 0, 0, 0, 0] = torch.tensor([3.0, 4.0])
+    capsules[0, 0, 0, 1, 0, 0] = torch.tensor([0.0, 1.0])
+    assert LengthHead("mean")(capsules).tolist() == [[3, 0]]
+    assert LengthHead("max")(capsules).tolist() == [[5, 0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: CapsConv2d(0, 1, (1, 1, 1)), ConfigError, "in_caps: expected an int >= 1, got 0"),
+        (lambda: CapsConv2d(1, 1, (1, 1)), ConfigError, r"capsule: expected three sizes .* got \(1, 1\)"),
+        (lambda: CapsConv2d(1, 1, (1, 0, 1)), ConfigError, r"capsule: .* got \(1, 0, 1\)"),
+        (lambda: CapsConv2d(1, 1, (1, 1, 1), 0), ConfigError, "kernel_size: expected an int >= 1 .* got 0"),
+        (lambda: CapsConv2d(1, 1, (1, 1, 1), init="mrsa"), UnknownNameError, r"unknown init 'mrsa': did you mean msra"),
+        (lambda: CapsConv2d(1, 1, (1, 1, 1), impl="con"), UnknownNameError, r"unknown impl 'con': did you mean conv"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), squash_chunk=0), ConfigError, "squash_chunk: .* got 0"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), negative_slope=-1), ConfigError, "negative_slope: .* got -1"),
+        (lambda: LengthHead("sum"), UnknownNameError, "unknown pool 'sum'.*max, mean"),
+        (lambda: LengthHead()(torch.zeros(2, 3)), ConfigError, r"capsules: expected 7 dimensions .* got \[2, 3\]"),
+        (lambda: CapsConv2d(1, 1, (1, 1, 1))(torch.zeros(2, 3)), ConfigError, r"u: expected 7 dimensions .* got 2"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

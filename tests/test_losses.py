@@ -44,7 +44,11 @@ def test_gradients_are_exact(loss):
     ("scores", "target", "message"),
     [
         (torch.zeros(4), torch.zeros(4, dtype=torch.int64), r"scores: expected \[B, K\], got \[4\]"),
-        (torch.zeros(4, 3), torch.zeros(3, dtype=torch.int64), r"target: expected int64 .*\[4\].* got torch.int64 \[3\]"),
+        (
+            torch.zeros(4, 3),
+            torch.zeros(3, dtype=torch.int64),
+            r"target: expected int64 .*\[4\].* got torch.int64 \[3\]",
+        ),
         (torch.zeros(4, 3), torch.zeros(4), r"target: expected int64 .* got torch.float32 \[4\]"),
         (torch.zeros(4, 3, dtype=torch.int64), torch.zeros(4), r"scores: expected a floating-point .* got torch.int64"),
     ],

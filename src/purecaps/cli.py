@@ -13,7 +13,7 @@ from rich.table import Table
 
 from purecaps import data
 from purecaps._version import __version__
-from purecaps.cli_support import err, log_to_stderr, one_line_errors, out, parse_size, recipe_options
+from purecaps.cli_support import err, log_to_stderr, one_line_errors, out, parse_size, recipe_options, say
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import ConfigError, DataError
@@ -65,14 +65,20 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     raise SystemExit(0)
 
 
-@app.callback()
-def common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works after any verb.")] = False,
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         out.print(f"purecaps {__version__} (torch {torch.__version__})")
         raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works after any verb.")] = False,
+) -> None:
+    """What every verb has; `main` takes --debug off the line before it gets here."""
 
 
 @app.command(epilog="Example: purecaps train --model pcapsnet2 --data mnist --device cpu")
@@ -85,7 +91,7 @@ def train(
         typer.Option("--data", help="Data set, or the path of a folder of images or an .npz file."),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="How to train: default, paper or authors.", show_default=False)
+        str | None, typer.Option(help="How to train: default, best, paper or authors.", show_default=False)
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder to write to; else a new one under runs/.")
@@ -116,7 +122,8 @@ def train(
         "channels": channels,
     }
     config, dataset, folder = _configure(asked, overrides, out_dir, resume)
-    err.print(f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}: {folder}")
+    name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
+    say(f"{name}: {folder}")
     command = " ".join(["purecaps", *sys.argv[1:]])
     try:
         outcome = runs.run(
@@ -128,7 +135,7 @@ def train(
             tensorboard=tensorboard,
             graph=graph,
             command=command,
-            say=lambda text: err.print(text),
+            say=say,
         )
     except InterruptedRunError as stop:
         raise InterruptedRunError(f"{stop}; go on with: purecaps train --out {folder} --resume") from stop
@@ -164,7 +171,7 @@ def _configure(
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, channels=dataset.in_shape[0]).replace(**overrides)
     if resume:
-        err.print(f"nothing to go on with in {out_dir}: starting at step 0")
+        say(f"nothing to go on with in {out_dir}: starting at step 0")
     return replace(config, recipe=recipe), dataset, out_dir or _new_folder(config)
 
 

@@ -25,6 +25,11 @@ err = Console(stderr=True, highlight=False)
 INTERRUPTED = 130
 
 
+def say(text: str) -> None:
+    """One line on stderr, as it is: paths are not styled, and not broken at the terminal's width."""
+    err.print(text, markup=False, soft_wrap=True)
+
+
 def recipe_options(function: Callable[..., None]) -> Callable[..., None]:
     """Gives a verb one option for every field of `Recipe`; those given arrive as the dict `overrides`."""
     hints = typing.get_type_hints(Recipe)
@@ -81,18 +86,18 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except InterruptedRunError as error:
         if debug:
             raise
-        err.print(str(error), markup=False, soft_wrap=True)
+        say(str(error))
         raise SystemExit(INTERRUPTED) from error
     except PurecapsError as error:
         if debug:
             raise
-        err.print(f"purecaps: error: {error}", markup=False, soft_wrap=True)
+        say(f"purecaps: error: {error}")
         raise SystemExit(1) from error
     except OSError as error:
         # A full disk or a folder that may not be written to is the user's to mend, not a bug.
         if debug or error.errno not in (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT):
             raise
-        err.print(f"purecaps: error: {error.filename or 'writing'}: {error.strerror}", markup=False)
+        say(f"purecaps: error: {error.filename or 'writing'}: {error.strerror}")
         raise SystemExit(1) from error
     except KeyboardInterrupt:
         err.print("interrupted")
@@ -101,7 +106,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
 
 class _OneLine(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        err.print(f"{record.levelname.lower()}: {record.getMessage()}", markup=False, soft_wrap=True)
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def log_to_stderr(debug: bool) -> None:

@@ -36,7 +36,7 @@ def assert_conv_matches_reference(
     """
     geometry = {"stride": stride, "padding": padding, "dilation": dilation}
     got_u, got_w = _leaf(u, u.dtype), _leaf(w, w.dtype)
-    got = caps_conv2d(got_u, got_w, impl=impl, **geometry)  # type: ignore[arg-type]
+    got = caps_conv2d(got_u, got_w, impl=impl, **geometry)
     upstream = torch.randn(got.shape, generator=torch.Generator().manual_seed(1)).to(u)
     got.backward(upstream)
 
@@ -50,7 +50,7 @@ def assert_conv_matches_reference(
         assert tensor.dtype == u.dtype, f"{name}: expected {u.dtype}, got {tensor.dtype}"
         allowed = _SAFETY * epsilon * length**0.5 * bound[name] + torch.finfo(torch.float64).tiny
         excess = ((tensor.double() - true[name]).abs() / allowed).max().item()
-        assert excess <= 1, f"{name} of {impl!r}: expected within rounding of the reference, got {excess:.3g} times that"
+        assert excess <= 1, f"{name} of {impl!r}: expected within rounding of the reference, got {excess:.3g} x that"
 
 
 def assert_block_matches_reference(
@@ -93,7 +93,7 @@ def _leaf(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _reference(u: Tensor, w: Tensor, upstream: Tensor, geometry: dict[str, IntOrPair]) -> dict[str, Tensor]:
     u, w = _leaf(u, u.dtype), _leaf(w, w.dtype)
-    v = caps_conv2d(u, w, impl="reference", **geometry)  # type: ignore[arg-type]
+    v = caps_conv2d(u, w, impl="reference", **geometry)
     v.backward(upstream)
     assert u.grad is not None
     assert w.grad is not None

@@ -84,7 +84,9 @@ def test_a_network_of_ones_own_layers():
 
 
 def test_images_are_standardised_by_the_network_itself():
-    plain, standardised = (create_model("pcapsnet4", **options) for options in ({}, {"mean": (0.5,) * 3, "std": (2.0,) * 3}))
+    plain, standardised = (
+        create_model("pcapsnet4", **options) for options in ({}, {"mean": (0.5,) * 3, "std": (2.0,) * 3})
+    )
     standardised.load_state_dict({**standardised.state_dict(), **plain.state_dict()})
     images = torch.rand(2, 3, 24, 24)
     torch.testing.assert_close(standardised(images), plain((images - 0.5) / 2))

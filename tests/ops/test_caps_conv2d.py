@@ -151,7 +151,12 @@ U, W = (2, 3, 5, 5, 1, 4, 6), (3, 3, 3, 2, 1, 6, 7)
         (torch.zeros(U), torch.zeros(3, 3, 4, 2, 1, 6, 7), {}, r"w: expected C = 3.* got C = 4"),
         (torch.zeros(U), torch.zeros(3, 3, 3, 2, 2, 6, 7), {}, r"w: expected g = 1.* got g = 2"),
         (torch.zeros(U), torch.zeros(3, 3, 3, 2, 1, 5, 7), {}, r"w: expected n = 6.* got n = 5"),
-        (torch.zeros(U, dtype=torch.int64), torch.zeros(W), {}, r"u: expected a floating-point tensor, got torch.int64"),
+        (
+            torch.zeros(U, dtype=torch.int64),
+            torch.zeros(W),
+            {},
+            r"u: expected a floating-point tensor, got torch.int64",
+        ),
         (torch.zeros(U), torch.zeros(W).double(), {}, r"w: expected dtype torch.float32, .* got torch.float64"),
         (torch.zeros(U), torch.zeros(W, device="meta"), {}, r"w: expected to be on cpu, .* got meta"),
         (torch.zeros(U), torch.zeros(W), {"stride": 0}, r"stride: expected an int >= 1 .* got 0"),

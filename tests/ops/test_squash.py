@@ -58,9 +58,7 @@ def test_activation_over_chunks_matches_its_specification(chunk):
     assert_block_matches_reference("conv", u, w, stride=2, squash_chunk=chunk, tolerance=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2), (torch.float16, 3e-3)]
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 def test_block_matches_its_specification_in_every_precision(dtype, tolerance):
     u, w = normal(2, 2, 7, 5, 2, 3, 5, dtype=dtype), normal(3, 2, 2, 3, 2, 5, 4, dtype=dtype, seed=1)
     assert_block_matches_reference("conv", u, 0.3 * w, tolerance=tolerance)

@@ -20,7 +20,7 @@ from purecaps.evaluate import Result, evaluate, pictures, write_report
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.files import atomic_write
 from purecaps.models.store import ModelInfo, save_model
-from purecaps.train import RunConfig, TrainedRun, train
+from purecaps.train import RunConfig, TrainedRun, Trainer
 from purecaps.train.log import Watcher
 
 WORST = 24
@@ -66,9 +66,9 @@ def run(
         command: what the report says made it; None takes this process's command line.
         say: told what happens after training.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
     config.save(out / "config.json")
-    trained = train(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
+    trained = trainer.run()
     say("reading the test set")
     result = evaluate(trained.model, trained.prepared.test.eval_batches(1000), num_classes=dataset.num_classes)
     command = command or " ".join(["purecaps", *map(shlex.quote, sys.argv[1:])])

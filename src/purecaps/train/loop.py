@@ -58,41 +58,32 @@ class TrainedRun:
     seconds: float
 
 
-def train(
-    config: RunConfig,
-    dataset: Dataset,
-    out: Path,
-    *,
-    device: torch.device | str = "cpu",
-    watcher: Watcher | None = None,
-    tensorboard: bool = False,
-    graph: bool | None = None,
-) -> TrainedRun:
-    """Trains a network, going on from the newest checkpoint in `out` where there is one.
+class Trainer:
+    """A run, checked and ready; nothing is written before `run`.
 
     Args:
-        config: what to run. Where `out` holds a checkpoint, it must be of the same run.
+        config: what to run.
         dataset: the images; the test split is prepared but not read.
-        out: folder for metrics.jsonl, checkpoints/ and, where images are whitened, whitening.safetensors.
+        out: folder for metrics.jsonl, checkpoints/ and, where images are whitened, whitening.safetensors. Where it
+            holds a checkpoint, that must be of the same run, which is then gone on with.
         device: where to train.
         watcher: who is told of the progress.
         tensorboard: also write TensorBoard scalars to out/tensorboard.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
     """
-    return _Loop(config, dataset, out, torch.device(device), watcher or Silent(), tensorboard, graph).run()
 
-
-class _Loop:
     def __init__(
         self,
         config: RunConfig,
         dataset: Dataset,
         out: Path,
-        device: torch.device,
-        watcher: Watcher,
-        tensorboard: bool,
-        graph: bool | None,
+        *,
+        device: torch.device | str = "cpu",
+        watcher: Watcher | None = None,
+        tensorboard: bool = False,
+        graph: bool | None = None,
     ) -> None:
+        device, watcher = torch.device(device), watcher or Silent()
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
         self.prepared = prepare(dataset, self.recipe, seed=config.seed, device=device)
@@ -108,6 +99,7 @@ class _Loop:
         self._stop_asked = False
 
     def run(self) -> TrainedRun:
+        """Takes all steps that are left."""
         self._resume()
         if self.prepared.zca is not None:
             self.prepared.zca.save(self.out / "whitening.safetensors")
@@ -204,6 +196,11 @@ class _Loop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def train(config: RunConfig, dataset: Dataset, out: Path, **options: Any) -> TrainedRun:
+    """Trains a network: `Trainer` with these arguments, run to its end."""
+    return Trainer(config, dataset, out, **options).run()
 
 
 @torch.inference_mode()

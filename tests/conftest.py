@@ -1,0 +1,43 @@
+"""Fixtures that several packages share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from purecaps.data import Dataset, Split
+
+
+def pytest_collection_modifyitems(items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+SAMPLE = Path(__file__).parent / "assets" / "mnist_sample.npz"
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    """Two hundred real MNIST digits: 160 to train on, 40 to test on."""
+    with np.load(SAMPLE, allow_pickle=False) as file:
+        images, labels = torch.from_numpy(file["images"]), torch.from_numpy(file["labels"]).long()
+    images = images.reshape(-1, 1, 28, 28)
+    names = tuple(str(digit) for digit in range(10))
+    return Dataset("digits", Split(images[:160], labels[:160]), Split(images[160:], labels[160:]), names)
+
+
+@pytest.fixture
+def digits_file(digits, tmp_path) -> Path:
+    """The same digits as a file that `--data` takes."""
+    path = tmp_path / "digits.npz"
+    np.savez(
+        path,
+        train_images=digits.train.images.numpy(),
+        train_labels=digits.train.labels.numpy(),
+        test_images=digits.test.images.numpy(),
+        test_labels=digits.test.labels.numpy(),
+    )
+    return path

@@ -1,0 +1,285 @@
+"""The command line, as a user types it."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from purecaps import cli
+
+QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "2", "--checkpoint-every", "2"]
+VERBS = [
+    ["train"],
+    ["eval"],
+    ["predict"],
+    ["models"],
+    ["data", "list"],
+    ["data", "fetch"],
+    ["data", "verify"],
+    ["data", "where"],
+]
+
+
+def purecaps(*words: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(word) for word in words])
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def trained(here, digits_file, capsys):
+    assert (
+        purecaps("train", "--model", "pcapsnet1", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 0
+    )
+    return here / "run"
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_has_help_with_an_example(verb, capsys):
+    assert purecaps(*verb, "--help") == 0
+    text = capsys.readouterr().out
+    assert f"Example: purecaps {' '.join(verb)}" in text
+    assert "--seed" in text
+    assert "--device" in text
+
+
+def test_it_runs_as_a_module_too():
+    done = subprocess.run([sys.executable, "-m", "purecaps", "--version"], capture_output=True, text=True, check=True)
+    assert re.match(r"purecaps \d+\.\d+\.\d+.* \(torch ", done.stdout)
+
+
+def test_training_ends_with_the_test_error_and_leaves_everything(trained, capsys):
+    assert re.search(r"test error: \d+\.\d\d %\n$", capsys.readouterr().out)
+    names = {path.name for path in trained.iterdir()}
+    assert {
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "result.json",
+        "report.html",
+        "confusion.png",
+        "worst.png",
+        "checkpoints",
+    } <= names
+    result = json.loads((trained / "result.json").read_text())
+    assert result["parameters"] == 2952
+    assert result["test_images"] == 40
+    assert result["versions"]["torch"] == str(torch.__version__)
+    assert json.loads((trained / "config.json").read_text())["recipe"]["steps"] == 6
+
+
+def test_nothing_is_written_but_where_told(trained):
+    assert {path.name for path in trained.parent.iterdir()} == {"run", "digits.npz"}
+
+
+def test_without_out_a_new_folder_is_taken_each_time(here, digits_file):
+    for _ in range(2):
+        assert purecaps("train", "--data", digits_file, "--device", "cpu", *QUICK, "--steps", "2") == 0
+    assert sorted(path.name for path in (here / "runs").iterdir()) == [
+        "pcapsnet2-digits-default-seed0",
+        "pcapsnet2-digits-default-seed0-2",
+    ]
+
+
+def test_a_trained_network_is_evaluated_and_used(trained, digits, capsys):
+    capsys.readouterr()
+    assert purecaps("eval", "--checkpoint", trained, "--out", "evaluation", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    error = json.loads((trained / "result.json").read_text())["test_error"]
+    assert f"test error: {error:.2f} %" in text
+    assert {path.name for path in (trained.parent / "evaluation").iterdir()} == {
+        "confusion.png",
+        "worst.png",
+        "result.json",
+    }
+    Image.fromarray(digits.test.images[0, 0].numpy()).save("digit.png")
+    assert purecaps("predict", "digit.png", "--checkpoint", trained) == 0
+    assert len(re.findall(r"^\d +0\.\d{4}", capsys.readouterr().out, re.MULTILINE)) == 10
+
+
+def test_a_folder_of_images_is_trained_on(here, digits):
+    for index, (image, label) in enumerate(zip(digits.train.images, digits.train.labels.tolist(), strict=True)):
+        folder = here / "pictures" / f"digit {label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(folder / f"{index}.png")
+    assert purecaps("train", "--data", "pictures", "--image-size", "32", "--out", "run", "--device", "cpu", *QUICK) == 0
+    assert purecaps("predict", here / "pictures" / "digit 0" / "3.png", "--checkpoint", "run") == 0
+    assert purecaps("eval", "--checkpoint", "run") == 0
+
+
+def test_resuming_a_finished_run_only_reports_again(trained, capsys):
+    before = (trained / "model.safetensors").read_bytes()
+    capsys.readouterr()
+    assert purecaps("train", "--out", trained, "--resume", "--device", "cpu") == 0
+    assert "test error:" in capsys.readouterr().out
+    tensors = slice(-4 * 2952, None)
+    assert (trained / "model.safetensors").read_bytes()[tensors] == before[tensors]
+
+
+@pytest.mark.slow
+def test_killed_three_times_and_resumed_the_weights_are_the_same(here, digits_file):
+    words = [
+        "train",
+        "--model",
+        "pcapsnet1",
+        "--data",
+        str(digits_file),
+        "--device",
+        "cpu",
+        *QUICK,
+        "--steps",
+        "400",
+        "--ema",
+        "0.9",
+    ]
+    command = [sys.executable, "-m", "purecaps", *words]
+    subprocess.run([*command, "--out", "whole"], check=True, capture_output=True)
+    moments = random.Random(0)
+    for _ in range(3):
+        process = subprocess.Popen(
+            [*command, "--out", "parts", "--resume"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        begun = time.monotonic()
+        while not list(here.glob("parts/checkpoints/*")) and time.monotonic() - begun < 60:
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 1.0))
+        process.kill()
+        process.wait()
+    subprocess.run([*command, "--out", "parts", "--resume"], check=True, capture_output=True)
+    from purecaps import load_model
+
+    whole, parts = (load_model(here / name / "model.safetensors")[0].state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_models_lists_parameters_and_work(capsys):
+    assert purecaps("models", "pcapsnet2") == 0
+    text = capsys.readouterr().out
+    assert re.search(r"pcapsnet2 +3,888 +214,416 +1x28x28", text)
+    assert "pcapsnet0" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--model", "pcapsnet9"], r"unknown model 'pcapsnet9': did you mean pcapsnet"),
+        (["train", "--data", "mnits"], r"unknown data set 'mnits': did you mean .*mnist"),
+        (["train", "--recipe", "papr"], r"unknown recipe 'papr': did you mean paper"),
+        (["train", "--data", "FILE", "--lr", "-1"], r"lr: expected a finite number above 0, got -1.0"),
+        (["train", "--data", "FILE", "--device", "tpu"], r"device: expected one of auto, cpu, cuda, mps, got 'tpu'"),
+        (["train", "--data", "FILE", "--augment", "spin:3"], r"unknown name 'spin'"),
+        (
+            ["train", "--data", "FILE", "--val-size", "160"],
+            r"val_size: expected fewer than the 160 training images, got 160",
+        ),
+        (["train", "--data", "FILE", "--seed", "-1"], r"seed: expected an int in \[0, 2\^63\), got -1"),
+        (["train", "--data", "./nowhere"], r"nowhere: expected a folder of images or a file of arrays, found none"),
+        (["train", "--resume"], r"--resume: expected --out DIR"),
+        (
+            ["train", "--data", "FILE", "--image-size", "big"],
+            r"--image-size: expected a size such as 28 or 28x32, got 'big'",
+        ),
+        (["eval", "--checkpoint", "none.safetensors"], r"none.safetensors: expected a model file, found no such file"),
+        (["eval", "--checkpoint", "a", "--model", "b"], r"--model: expected either --model or --checkpoint, got both"),
+        (["predict", "none.png"], r"none.png: .*"),
+        (["predict", "FILE"], r"digits.npz: .*"),
+        (["data", "where", "mnits"], r"unknown data set 'mnits'"),
+        (["data", "verify", "mnist", "--root", "empty"], r"mnist is not in the cache"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_told_in_one_line(here, digits_file, capsys, words, message):
+    assert purecaps(*(str(digits_file) if word == "FILE" else word for word in words)) == 1
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert said.splitlines()[-1].startswith("purecaps: error: ")
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 2
+    assert not (here / "runs").exists()
+
+
+def test_debug_shows_the_traceback(here):
+    with pytest.raises(KeyError, match="unknown model"):
+        cli.main(["train", "--model", "pcapsnet9", "--debug"])
+
+
+def test_a_folder_with_a_run_is_not_overwritten(trained, digits_file, capsys):
+    before = (trained / "model.safetensors").read_bytes()
+    assert purecaps("train", "--data", digits_file, "--out", trained) == 1
+    assert "which holds a run; go on with it by --resume" in capsys.readouterr().err
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(("option", "value"), [("--model", "pcapsnet0"), ("--lr", "0.5"), ("--seed", "7")])
+def test_going_on_with_other_options_is_refused(trained, capsys, option, value):
+    assert purecaps("train", "--out", trained, "--resume", option, value) == 1
+    assert f"{option}: expected" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(here, digits_file):
+    command = [
+        sys.executable,
+        "-m",
+        "purecaps",
+        "train",
+        "--data",
+        str(digits_file),
+        "--out",
+        "run",
+        "--device",
+        "cpu",
+        "--val-size",
+        "20",
+        "--batch-size",
+        "16",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    begun = time.monotonic()
+    while not (here / "run" / "metrics.jsonl").exists() and time.monotonic() - begun < 60:
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(2)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(r"stopped at step \d+ of \d+; go on with: purecaps train --out run --resume", said)
+    assert list((here / "run" / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_that_hides_a_pickle_is_refused(here, capsys):
+    torch.save({"weight": torch.zeros(2)}, "weights.safetensors")
+    assert purecaps("eval", "--checkpoint", "weights.safetensors") == 1
+    assert "refused: this is a pickle" in capsys.readouterr().err
+
+
+def test_a_set_with_other_classes_is_refused(trained, here, capsys):
+    np.savez(
+        "two.npz",
+        train_images=np.zeros((4, 28, 28), np.uint8),
+        train_labels=np.array([0, 1, 0, 1]),
+        test_images=np.zeros((2, 28, 28), np.uint8),
+        test_labels=np.array([0, 1]),
+    )
+    assert purecaps("eval", "--checkpoint", trained, "--data", "two.npz") == 1
+    assert "--data: expected the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_in_one_line(here, digits_file, capsys, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device", "run/config.json")
+
+    monkeypatch.setattr("purecaps.train.config.atomic_write", full)
+    assert purecaps("train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 1
+    assert capsys.readouterr().err.endswith("purecaps: error: run/config.json: No space left on device\n")

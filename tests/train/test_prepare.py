@@ -1,0 +1,53 @@
+"""Loaders for a run, and the images held out of training."""
+
+import pytest
+import torch
+
+from purecaps.data import Dataset, Split
+from purecaps.data.preprocess import global_contrast_normalise
+from purecaps.errors import ConfigError
+from purecaps.train import Recipe
+from purecaps.train.prepare import hold_out, prepare
+
+
+def as_set(images):
+    return {image.numpy().tobytes() for image in images}
+
+
+def test_held_out_images_are_not_trained_on(digits):
+    kept, held = hold_out(digits.train, 33)
+    assert len(kept) == 160 - 33
+    assert len(held) == 33
+    assert not as_set(kept.images) & as_set(held.images)
+    assert as_set(kept.images) | as_set(held.images) == as_set(digits.train.images)
+
+
+def test_every_seed_is_judged_by_the_same_images(digits):
+    recipe = Recipe(batch_size=8, val_size=20)
+    first, second = (prepare(digits, recipe, seed=seed, device="cpu").val for seed in (0, 1))
+    assert torch.equal(first.images, second.images)
+
+
+def test_holding_out_everything_is_refused(digits):
+    with pytest.raises(ConfigError, match="val_size: expected fewer than the 160 training images, got 160"):
+        hold_out(digits.train, 160)
+
+
+def test_standardising_uses_training_images_only(digits):
+    prepared = prepare(digits, Recipe(batch_size=8, val_size=20, preprocess="standardise"), seed=0, device="cpu")
+    kept = hold_out(digits.train, 20)[0].images.double() / 255
+    assert prepared.model_options["mean"] == pytest.approx([kept.mean().item()])
+    assert prepared.model_options["std"] == pytest.approx([kept.std(correction=0).item()])
+
+
+def test_whitened_images_replace_the_raw_ones():
+    images = torch.randint(0, 256, (60, 3, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    split = Split(images, torch.arange(60) % 2)
+    prepared = prepare(
+        Dataset("noise", split, split, ("a", "b")), Recipe(batch_size=60, preprocess="gcn_zca"), seed=0, device="cpu"
+    )
+    batch, _ = next(prepared.test.eval_batches(60))
+    torch.testing.assert_close(batch, prepared.zca(global_contrast_normalise(images)))
+    assert torch.equal(prepared.test.images, prepared.train.images), (
+        "test images go through the training set's whitening"
+    )

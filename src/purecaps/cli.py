@@ -169,7 +169,7 @@ def _configure(
     config = RunConfig(**{"model": "pcapsnet2", "data": "mnist", "recipe_name": "default", **given})
     get_entry(config.model)
     dataset = _load_data(config)
-    recipe = get_recipe(config.recipe_name, channels=dataset.in_shape[0]).replace(**overrides)
+    recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
     if resume:
         say(f"nothing to go on with in {out_dir}: starting at step 0")
     return replace(config, recipe=recipe), dataset, out_dir or _new_folder(config)

@@ -4,14 +4,24 @@ import json
 import math
 
 import pytest
+import torch
 
+from purecaps.data import Dataset, Split
 from purecaps.errors import ConfigError, PurecapsError, UnknownNameError
 from purecaps.train import RECIPES, Recipe, get_recipe
 from purecaps.train.schedule import learning_rate
 
 
+def images(name: str, channels: int, count: int = 60_000) -> Dataset:
+    split = Split(torch.zeros(1, channels, 1, 1, dtype=torch.uint8).expand(count, -1, -1, -1), torch.arange(count) % 2)
+    return Dataset(name, split, split, ("a", "b"))
+
+
+MNIST, CIFAR, PHOTOS = images("mnist", 1), images("cifar10", 3, 50_000), images("photos", 3, 200)
+
+
 def test_the_papers_recipe_is_the_appendix_to_the_letter():
-    mnist = get_recipe("paper", channels=1)
+    mnist = get_recipe("paper", MNIST)
     assert (mnist.steps, mnist.batch_size, mnist.lr, mnist.step_every, mnist.step_factor) == (
         30_000,
         128,
@@ -21,7 +31,7 @@ def test_the_papers_recipe_is_the_appendix_to_the_letter():
     )
     assert (mnist.loss, mnist.m_pos, mnist.m_neg, mnist.lam) == ("margin", 0.5, 0.1, 0.5)
     assert (mnist.augment, mnist.init, mnist.squash_chunk) == (("shift:2",), "msra", None)
-    cifar = get_recipe("paper", channels=3)
+    cifar = get_recipe("paper", CIFAR)
     assert (cifar.steps, cifar.batch_size, cifar.lr, cifar.step_every) == (50_000, 256, 0.001, 10_000)
     assert (cifar.m_pos, cifar.m_neg, cifar.lam, cifar.preprocess, cifar.augment) == (
         0.6,
@@ -33,20 +43,26 @@ def test_the_papers_recipe_is_the_appendix_to_the_letter():
 
 
 def test_the_authors_recipe_is_what_their_code_does():
-    recipe = get_recipe("authors", channels=1)
+    recipe = get_recipe("authors", MNIST)
     assert (recipe.lr, recipe.steps, recipe.step_every) == (0.01, 40_000, 4000)
     assert (recipe.augment, recipe.pixel_scale, recipe.init, recipe.squash_chunk) == ((), 1 / 256, "caffe", 8)
 
 
+def test_a_small_set_of_photographs_is_not_cropped_and_keeps_most_of_its_images():
+    recipe = get_recipe("default", PHOTOS)
+    assert not any(spec.startswith("crop") for spec in recipe.augment)
+    assert (recipe.val_size, recipe.preprocess) == (20, "standardise")
+
+
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_recipe_survives_json(name, channels):
-    recipe = get_recipe(name, channels=channels)
+@pytest.mark.parametrize("dataset", [MNIST, CIFAR, PHOTOS], ids=lambda dataset: dataset.name)
+def test_a_recipe_survives_json(name, dataset):
+    recipe = get_recipe(name, dataset)
     assert Recipe.from_dict(json.loads(json.dumps(recipe.as_dict()))) == recipe
 
 
 def test_the_rate_is_halved_every_4000_steps():
-    recipe = get_recipe("paper", channels=1)
+    recipe = get_recipe("paper", MNIST)
     assert [learning_rate(recipe, step) for step in (0, 3999, 4000, 8000)] == [0.002, 0.002, 0.001, 0.0005]
 
 
@@ -80,7 +96,7 @@ def test_a_senseless_recipe_is_refused(change, message):
 
 def test_an_unknown_recipe_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="unknown recipe 'papers': did you mean paper"):
-        get_recipe("papers", channels=1)
+        get_recipe("papers", MNIST)
 
 
 def test_config_errors_are_value_errors_too():

@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 import threading
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -34,7 +35,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(ABC):
     """One place that has the whole data set.
 
     Args:
@@ -45,6 +46,7 @@ class Source:
     files: tuple[str, ...]
     decode: Decoder
 
+    @abstractmethod
     def obtain(self, into: Path, report: Report) -> Path:
         """Brings the files onto this machine and gives the folder that they are in.
 
@@ -52,7 +54,6 @@ class Source:
             into: an empty folder to work in.
             report: what tells the user how far it is.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from purecaps.data.types import Dataset
 from purecaps.errors import unknown_name
 from purecaps.train.recipe import Recipe
 
@@ -20,7 +21,7 @@ PAPER = Recipe(
     lam=0.5,
     augment=("shift:2",),
 )
-PAPER_COLOUR = PAPER.replace(
+PAPER_CIFAR = PAPER.replace(
     steps=50_000,
     batch_size=256,
     lr=0.001,
@@ -48,7 +49,7 @@ DEFAULT = Recipe(
     init="caffe",
     val_size=5000,
 )
-DEFAULT_COLOUR = DEFAULT.replace(
+DEFAULT_CIFAR = DEFAULT.replace(
     steps=20_000,
     batch_size=256,
     lr=0.004,
@@ -59,20 +60,23 @@ DEFAULT_COLOUR = DEFAULT.replace(
 
 # The default given more time and all training images: for a GPU, and for the packaged weights.
 BEST = DEFAULT.replace(steps=20_000, val_size=0, precision="tf32")
-BEST_COLOUR = DEFAULT_COLOUR.replace(steps=40_000, val_size=0, precision="tf32")
+BEST_CIFAR = DEFAULT_CIFAR.replace(steps=40_000, val_size=0, precision="tf32")
 
-# By name, then for grey and for colour images.
-RECIPES: dict[str, tuple[Recipe, Recipe]] = {
-    "default": (DEFAULT, DEFAULT_COLOUR),
-    "best": (BEST, BEST_COLOUR),
-    "paper": (PAPER, PAPER_COLOUR),
-    "authors": (AUTHORS, AUTHORS),
-}
+RECIPES: dict[str, Recipe] = {"default": DEFAULT, "best": BEST, "paper": PAPER, "authors": AUTHORS}
+CIFAR_RECIPES: dict[str, Recipe] = {"default": DEFAULT_CIFAR, "best": BEST_CIFAR, "paper": PAPER_CIFAR}
 
 
-def get_recipe(name: str, *, channels: int) -> Recipe:
-    """The recipe of that name for images of that many channels: the paper has one for MNIST, one for CIFAR-10."""
+def get_recipe(name: str, dataset: Dataset) -> Recipe:
+    """The recipe of that name for a data set.
+
+    CIFAR-10 has recipes of its own, as in the paper. Of any other set no more than a tenth is held out, and where ours
+    are to train on colour images, they standardise them.
+    """
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
-    grey, colour = RECIPES[name]
-    return grey if channels == 1 else colour
+    if dataset.name == "cifar10" and name in CIFAR_RECIPES:
+        return CIFAR_RECIPES[name]
+    recipe = RECIPES[name]
+    if name in ("default", "best") and dataset.in_shape[0] > 1:
+        recipe = recipe.replace(preprocess="standardise")
+    return recipe.replace(val_size=min(recipe.val_size, len(dataset.train) // 10))

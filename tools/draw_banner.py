@@ -42,8 +42,10 @@ def draw(path: Path) -> None:
         maps = [feature[0] for feature in model.features(image)]
         lengths = model(image)[0]
     with styled():
-        figure = Figure(figsize=(11, 2.35), layout="constrained")
-        panels = figure.subplots(1, 6, width_ratios=[1, 1, 1.75, 0.9, 1.75, 1.6])
+        # Widths in units of the common height, so that all panels are equally high and their titles line up.
+        figure = Figure(figsize=(11, 1.72))
+        grid = {"left": 0.005, "right": 0.995, "top": 0.76, "bottom": 0.11, "wspace": 0.07}
+        panels = figure.subplots(1, 6, width_ratios=[1, 1, 2.0, 1, 2.07, 2.2], gridspec_kw=grid)
         panels[0].imshow(image[0, 0], cmap="gray_r")
         panels[0].set_title("image\n28 x 28", fontsize=9)
         names = ["1x1x16 capsules", "1x4x8", "1x4x4", "1x4x8"]
@@ -55,11 +57,12 @@ def draw(path: Path) -> None:
             panel.set_title(f"layer {number}, {size}\n{name}", fontsize=9)
         for panel in panels[:5]:
             panel.set_axis_off()
+            panel.set_anchor("NW")
         last = panels[5]
         colours = [BLUE if index == int(lengths.argmax()) else "#b8bcc4" for index in range(10)]
         last.bar(range(10), lengths, color=colours)
         last.set_xticks(range(10))
-        last.set_yticks([0, 0.5, 1])
+        last.set_yticks([])
         last.set_ylim(0, 1)
         last.tick_params(labelsize=8, colors=INK, length=0)
         last.set_title("layer 5: ten 1x4x4 capsules,\ntheir lengths", fontsize=9)

@@ -37,8 +37,8 @@ Made by:
 
     {command}
 
-The weights are the final iterate. The test set was read once, after training; nothing was chosen by it, the seed
-included: it is always the first.
+The weights are the final iterate. The test set was read once, after training; nothing of this run was chosen by it, the
+seed included: the first is packaged, whatever the others reached.
 
 ```python
 import purecaps
@@ -52,7 +52,9 @@ scores = model(images)  # [B, {channels}, {height}, {width}] -> capsule lengths 
 def write_card(info: ModelInfo, errors: list[float], path: Path) -> None:
     record, (channels, height, width) = info.record, info.in_shape
     low, high = record["test_error_interval"]
-    spread = statistics.stdev(errors) if len(errors) > 1 else 0.0
+    seeds = "this one only"
+    if len(errors) > 1:
+        seeds = f"{statistics.mean(errors):.2f} +- {statistics.stdev(errors):.2f} % (n = {len(errors)})"
     crop = "" if info.in_shape == info.image_shape else f", the centre of {'x'.join(map(str, info.image_shape))}"
     text = CARD.format(
         name=info.name,
@@ -67,7 +69,7 @@ def write_card(info: ModelInfo, errors: list[float], path: Path) -> None:
         low=low,
         high=high,
         seed=record["seed"],
-        seeds=f"{statistics.mean(errors):.2f} +- {spread:.2f} % (n = {len(errors)})",
+        seeds=seeds,
         recipe=record["recipe"],
         steps=record["steps"],
         seconds=record["train_seconds"],

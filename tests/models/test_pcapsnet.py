@@ -113,6 +113,7 @@ def test_listing_takes_a_pattern():
         (lambda: create_model("pcapsnet2", colour=True), ConfigError, "pcapsnet2: has no option 'colour'"),
         (lambda: create_model("pcapsnet2", mean=(0.1, 0.2)), ConfigError, r"mean: expected 1 numbers.*\(0.1, 0.2\)"),
         (lambda: create_model("pcapsnet2", std=(0.0,)), ConfigError, r"std: expected 1 numbers above 0.*\(0.0,\)"),
+        (lambda: create_model("pcapsnet2", squash_chunk=7), ConfigError, "squash_chunk: expected a divisor of the capsule's 16 numbers, got 7"),
         (lambda: PCapsNet([]), ConfigError, "layers: expected at least one Layer, got none"),
         (lambda: PCapsNet([Layer(3, None, 2)]), ConfigError, r"layers\[0\].out: expected num_classes = 10 .* got 3"),
         (lambda: PCapsNet([Layer(None, None, 2), Layer(None, 2, 2)]), ConfigError, r"layers\[0\].out: expected an int"),

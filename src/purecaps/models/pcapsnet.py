@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.nn import CapsBlock, LengthHead
-from purecaps.ops.validation import check_floating, shape_text
+from purecaps.ops.validation import check_chunk, check_floating, shape_text
 
 ImageShape = tuple[int, int, int]
 
@@ -95,6 +95,10 @@ class PCapsNet(nn.Module):
                     f"layers[{position}]: expected g*n to divide the {numbers} numbers of the capsules it is "
                     f"given, so that m comes out whole, got g*n = {layer.g}*{n} = {layer.g * n}"
                 )
+            caps_numbers = numbers // n * layer.p
+            chunk = None if last else squash_chunk
+            if chunk is not None:
+                check_chunk(chunk, caps_numbers)
             block = CapsBlock(
                 caps,
                 out,
@@ -103,11 +107,11 @@ class PCapsNet(nn.Module):
                 stride=layer.stride,
                 padding=layer.padding,
                 init=init,
-                squash_chunk=None if last else squash_chunk,
+                squash_chunk=chunk,
                 impl=impl,
             )
             self.blocks.append(block)
-            caps, numbers = out, numbers // n * layer.p
+            caps, numbers = out, caps_numbers
         least = self.smallest_input()
         if in_shape[1] < least[0] or in_shape[2] < least[1]:
             raise ConfigError(

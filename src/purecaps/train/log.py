@@ -117,7 +117,8 @@ class ConsoleWatcher:
             self.console.print(f"step {row['step']:.0f}/{self._total}  {text}  {left:.0f} s left", soft_wrap=True)
 
     def stop(self) -> None:
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
 
 class TensorBoard:

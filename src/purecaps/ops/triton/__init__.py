@@ -1,0 +1,139 @@
+"""The capsule block, convolution with leaky ReLU and squash, as fused Triton kernels with their backward pass.
+
+Triton is imported on the first call, never on import. With TRITON_INTERPRET=1 set before that, the kernels run on the
+CPU in Triton's interpreter: slow, for tests.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+from torch import Tensor
+
+from purecaps.errors import ConfigError
+from purecaps.ops.geometry import Geometry, Pair
+from purecaps.ops.triton import autograd
+from purecaps.ops.triton.problem import Problem, power_of_two, problem_of
+
+__all__ = ["caps_block", "caps_conv2d", "refuses"]
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# One program holds whole capsules in registers: 64 numbers for each of 128 threads.
+MOST_NUMBERS = 8192
+MOST_POSITIONS = 2**31
+
+
+def caps_block(
+    u: Tensor,
+    w: Tensor,
+    geometry: Geometry,
+    negative_slope: float,
+    chunk: int | None,
+    precision: str = "auto",
+) -> Tensor:
+    """As `reference.caps_block`, in one kernel; the backward pass keeps u, w, the output and one length a capsule.
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n] with g = 1, any strides; rows of contiguous (C, n) are the fastest.
+        w: capsule kernel [kh, kw, C, O, g, n, p].
+        geometry: stride, padding and dilation.
+        negative_slope: leaky ReLU's.
+        chunk: None, or how many consecutive numbers of a capsule are squashed together.
+        precision: of float32 products: "tf32", "ieee", or "auto" for what conv2d does on a GPU.
+    """
+    u, w = _autocast(u, w)
+    _check(u, w, geometry, chunk, precision)
+    norm = norm_of(chunk, u.shape[5], w.shape[6])
+    assert norm is not None  # `refuses` saw to it
+    options = (_flat(geometry), list(norm), float(negative_slope), precision)
+    y, _ = autograd.block_forward(u.squeeze(4)[None], w.squeeze(4)[None], *options)
+    return y[0].unsqueeze(4)
+
+
+def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry, precision: str = "auto") -> Tensor:
+    """As `reference.caps_conv2d`, by the same kernels without the activation; arguments as for `caps_block`."""
+    u, w = _autocast(u, w)
+    _check(u, w, geometry, None, precision)
+    return autograd.conv_forward(u.squeeze(4)[None], w.squeeze(4)[None], _flat(geometry), precision)[0].unsqueeze(4)
+
+
+def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> str | None:
+    """Why these kernels cannot take a problem; None where they can.
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n].
+        w: capsule kernel [kh, kw, C, O, g, n, p].
+        geometry: stride, padding and dilation.
+        chunk: as for `caps_block`.
+    """
+    dtypes = {u.dtype, w.dtype}
+    if torch.is_autocast_enabled(u.device.type):
+        dtypes = {torch.get_autocast_dtype(u.device.type)}
+    if not dtypes <= set(DTYPES):
+        return f"dtype {u.dtype}, only float32, float16 and bfloat16 are covered"
+    if u.shape[4] != 1:
+        return f"g = {u.shape[4]}, only g = 1 is covered"
+    m, p = u.shape[5], w.shape[6]
+    if power_of_two(m) * max(16, power_of_two(p)) > MOST_NUMBERS:
+        return f"capsules of {m}x{p}, which padded to powers of two exceed the {MOST_NUMBERS} numbers of one program"
+    if norm_of(chunk, m, p) is None:
+        return f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither rows nor parts of a row, by powers of two"
+    return _too_large(problem_of(u[None, ..., 0, :, :], w[None, ..., 0, :, :], geometry), u, w) or missing(u.device.type)
+
+
+def norm_of(chunk: int | None, m: int, p: int) -> Pair | None:
+    """Rows and columns that one squash spans; None where a tile cannot hold such chunks side by side."""
+    if chunk is None or chunk == m * p:
+        return (m, p)
+    if chunk < p:
+        fits = p % chunk == 0 and power_of_two(chunk) == chunk
+        return (1, chunk) if fits else None
+    rows = chunk // p
+    fits = chunk % p == 0 and m % rows == 0 and power_of_two(rows) == rows
+    return (rows, p) if fits else None
+
+
+@torch.compiler.assume_constant_result
+def missing(device_type: str) -> str | None:
+    """What this machine lacks for the kernels; None where they can run."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    if device_type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+        return None
+    if device_type != "cuda":
+        return f"device {device_type}, only cuda is covered"
+    major, minor = torch.cuda.get_device_capability()
+    return None if major >= 8 else f"compute capability {major}.{minor}, at least 8.0 is needed"
+
+
+def _too_large(problem: Problem, u: Tensor, w: Tensor) -> str | None:
+    rows = problem.B * max(problem.H * problem.W, problem.out[0] * problem.out[1]) * problem.m_pad
+    if rows >= MOST_POSITIONS:
+        return f"{rows} rows of capsules, fewer than 2^31 are covered"
+    (down, across) = problem.geometry.dilation
+    reach = (problem.kh - 1) * down * u.stride(2) + (problem.kw - 1) * across * u.stride(3)
+    reach += (problem.C - 1) * u.stride(1) + (problem.n - 1) * u.stride(6)
+    if max(reach, w.numel()) >= MOST_POSITIONS:
+        return "a kernel that reaches over 2^31 numbers of u or w"
+    return None
+
+
+def _check(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None, precision: str) -> None:
+    if precision not in autograd.PRECISIONS:
+        raise ConfigError(f"precision: expected one of {', '.join(autograd.PRECISIONS)}, got {precision!r}")
+    reason = refuses(u, w, geometry, chunk)
+    if reason is not None:
+        raise ConfigError(f'impl: "triton" does not cover this problem ({reason}); use "auto" or "conv"')
+
+
+def _autocast(u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    if not torch.is_autocast_enabled(u.device.type):
+        return u, w
+    dtype = torch.get_autocast_dtype(u.device.type)
+    return u.to(dtype), w.to(dtype)
+
+
+def _flat(geometry: Geometry) -> list[int]:
+    return [*geometry.stride, *geometry.padding, *geometry.dilation]

@@ -1,0 +1,187 @@
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator"
+"""The forward pass: an implicit matrix product whose epilogue is leaky ReLU and squash.
+
+Rows are (pixel, m) with m fastest and padded to a power of two, columns are (o, p) with p padded likewise, and the
+sum runs over (i, j, c, n). So one program holds whole capsules, and their norms need no second pass. Sizes and strides
+are compile-time constants: index arithmetic becomes shifts, and loads are as wide as the layout allows.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from purecaps.ops.triton import memory
+from purecaps.ops.triton.parts import length_positions, spread_capsules, squash_factor, sum_capsules
+from purecaps.ops.triton.plan import plan
+from purecaps.ops.triton.problem import Problem, as_logical, constants
+
+
+@triton.jit(do_not_specialize=["pixels"])
+def forward_kernel(
+    u_ptr,
+    w_ptr,
+    y_ptr,
+    r_ptr,
+    pixels,
+    u_z,
+    w_z,
+    slope,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    M: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    OUT_H: tl.constexpr,
+    OUT_W: tl.constexpr,
+    KH: tl.constexpr,
+    KW: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    U_B: tl.constexpr,
+    U_C: tl.constexpr,
+    U_H: tl.constexpr,
+    U_W: tl.constexpr,
+    U_M: tl.constexpr,
+    U_N: tl.constexpr,
+    W_I: tl.constexpr,
+    W_J: tl.constexpr,
+    W_C: tl.constexpr,
+    W_O: tl.constexpr,
+    W_N: tl.constexpr,
+    W_P: tl.constexpr,
+    M_PAD: tl.constexpr,
+    P_PAD: tl.constexpr,
+    NORM_ROWS: tl.constexpr,
+    NORM_COLUMNS: tl.constexpr,
+    LENGTH_ROWS: tl.constexpr,
+    LENGTH_COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INNER: tl.constexpr,
+    ACTIVATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    width: tl.constexpr = C * N
+    length: tl.constexpr = KH * KW * width
+    capsules: tl.constexpr = COLUMNS // P_PAD
+    column_blocks: tl.constexpr = (O + capsules - 1) // capsules
+    padded: tl.constexpr = PAD_H > 0 or PAD_W > 0
+    # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
+    one_position: tl.constexpr = width % INNER == 0
+    ragged: tl.constexpr = length % INNER != 0
+    # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
+    one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J
+
+    program = tl.program_id(0)
+    z = tl.program_id(1).to(tl.int64)
+    first_pixel = program // column_blocks * (ROWS // M_PAD)
+    first_capsule = program % column_blocks * capsules
+
+    row = tl.arange(0, ROWS)
+    pixel = first_pixel + row // M_PAD
+    m = row % M_PAD
+    row_real = (pixel < pixels) & (m < M)
+    line = pixel // OUT_W
+    top = line % OUT_H * STRIDE_H - PAD_H
+    left = pixel % OUT_W * STRIDE_W - PAD_W
+    corner = (line // OUT_H).to(tl.int64) * U_B + top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
+    u_rows = u_ptr + z * u_z + corner + m.to(tl.int64) * U_M
+
+    column = tl.arange(0, COLUMNS)
+    o = first_capsule + column // P_PAD
+    p = column % P_PAD
+    column_real = (o < O) & (p < P)
+    w_columns = w_ptr + z * w_z + o.to(tl.int64) * W_O + p * W_P
+
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    for start in range(0, length, INNER):
+        k = start + tl.arange(0, INNER)
+        position = start // width if one_position else k // width
+        i = position // KW
+        j = position % KW
+        c = k % width // N
+        n = k % N
+        u_mask = row_real[:, None]
+        w_mask = column_real[None, :]
+        if ragged:
+            u_mask = u_mask & (k < length)[None, :]
+            w_mask = w_mask & (k < length)[:, None]
+        if padded:
+            if one_position:
+                h = top + i * DILATION_H
+                x = left + j * DILATION_W
+                u_mask = u_mask & ((h >= 0) & (h < H) & (x >= 0) & (x < W))[:, None]
+            else:
+                h = top[:, None] + (i * DILATION_H)[None, :]
+                x = left[:, None] + (j * DILATION_W)[None, :]
+                u_mask = u_mask & (h >= 0) & (h < H) & (x >= 0) & (x < W)
+        u_offset = i * (DILATION_H * U_H) + j * (DILATION_W * U_W) + c * U_C + n * U_N
+        w_offset = k * W_N if one_run else i * W_I + j * W_J + c * W_C + n * W_N
+        seen = tl.load(u_rows[:, None] + u_offset[None, :], mask=u_mask, other=0.0)
+        kernel = tl.load(w_columns[None, :] + w_offset[:, None], mask=w_mask, other=0.0)
+        total = tl.dot(seen, kernel, total, input_precision=PRECISION)
+
+    if ACTIVATE:
+        total = tl.where(total > 0, total, total * slope)
+        r = tl.sqrt(sum_capsules(total * total, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS))
+        total = total * spread_capsules(squash_factor(r), ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+        offsets, mask = length_positions(
+            first_pixel, first_capsule, pixels, O, M_PAD, P_PAD, LENGTH_ROWS, LENGTH_COLUMNS,
+            ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS,
+        )  # fmt: skip
+        tl.store(r_ptr + z * pixels * (LENGTH_ROWS * O * LENGTH_COLUMNS) + offsets, r, mask=mask)
+    y_rows = y_ptr + ((z * pixels + pixel) * M + m) * (O * P)
+    out = total.to(y_ptr.dtype.element_ty)
+    tl.store(y_rows[:, None] + (o * P + p)[None, :], out, mask=row_real[:, None] & column_real[None, :])
+
+
+def launch_forward(
+    u: Tensor, w: Tensor, problem: Problem, slope: float, precision: str, *, activate: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Squashed capsules [Z, B, O, H', W', m, p] and their lengths before squashing; or capsules as they are, and None.
+
+    Args:
+        u: input capsules [Z, B, C, H, W, m, n], any strides.
+        w: capsule kernels [Z, kh, kw, C, O, n, p], any strides.
+        problem: their sizes.
+        slope: leaky ReLU's.
+        precision: of float32 products, "tf32" or "ieee".
+        activate: whether to apply leaky ReLU and squash.
+    """
+    y = memory.empty((problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p), u.dtype, u.device)
+    r = memory.empty(problem.r_shape, torch.float32, u.device) if activate else None
+    if y.numel():
+        tile = plan(problem).forward
+        grid = (
+            triton.cdiv(problem.pixels, tile.rows // problem.m_pad)
+            * triton.cdiv(problem.O, tile.columns // problem.p_pad),
+            problem.Z,
+        )
+        forward_kernel[grid](
+            u,
+            w,
+            y,
+            y if r is None else r,
+            problem.pixels,
+            u.stride(0),
+            w.stride(0),
+            slope,
+            **constants(u, w, problem),
+            ROWS=tile.rows,
+            COLUMNS=tile.columns,
+            INNER=tile.inner,
+            ACTIVATE=activate,
+            PRECISION=precision,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+    return as_logical(y), None if r is None else as_logical(r)

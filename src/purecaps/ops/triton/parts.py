@@ -1,0 +1,121 @@
+# mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator,no-any-return"
+"""Pieces that several kernels share: squash's functions of a length, and norms over the capsules of a tile."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def squash_factor(r):
+    """f(r) = (1 - exp(-r)) / r, by its series where the difference would cancel."""
+    series = 1 - r * (1 / 8 - r / 72)
+    series = 1 - r * (1 / 7) * series
+    series = 1 - r * (1 / 6) * series
+    series = 1 - r * (1 / 5) * series
+    series = 1 - r * (1 / 4) * series
+    series = 1 - r * (1 / 3) * series
+    series = 1 - r * (1 / 2) * series
+    far = tl.maximum(r, 0.5)
+    return tl.where(r < 0.5, series, (1 - tl.exp(-far)) / far)
+
+
+@triton.jit
+def squash_slope(r, f):
+    """f'(r) = (exp(-r) - f(r)) / r, by its series near zero."""
+    series = 7 / 40320 - r * (8 / 362880)
+    series = 6 / 5040 - r * series
+    series = 5 / 720 - r * series
+    series = 4 / 120 - r * series
+    series = 3 / 24 - r * series
+    series = 2 / 6 - r * series
+    series = r * series - 1 / 2
+    far = tl.maximum(r, 0.5)
+    return tl.where(r < 0.5, series, (tl.exp(-far) - f) / far)
+
+
+@triton.jit
+def sum_capsules(
+    tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr, NORM_ROWS: tl.constexpr, NORM_COLUMNS: tl.constexpr
+):
+    """[ROWS, COLUMNS] -> [ROWS / NORM_ROWS, COLUMNS / NORM_COLUMNS], the sum over each capsule."""
+    across: tl.constexpr = COLUMNS // NORM_COLUMNS
+    by_row = tl.sum(tl.reshape(tile, (ROWS, across, NORM_COLUMNS)), axis=2)
+    return tl.sum(tl.reshape(by_row, (ROWS // NORM_ROWS, NORM_ROWS, across)), axis=1)
+
+
+@triton.jit
+def spread_capsules(
+    each, ROWS: tl.constexpr, COLUMNS: tl.constexpr, NORM_ROWS: tl.constexpr, NORM_COLUMNS: tl.constexpr
+):
+    """The inverse shape change: every number of a capsule gets the capsule's value."""
+    down: tl.constexpr = ROWS // NORM_ROWS
+    across: tl.constexpr = COLUMNS // NORM_COLUMNS
+    by_row = tl.reshape(tl.broadcast_to(each[:, None, :], (down, NORM_ROWS, across)), (ROWS, across))
+    return tl.reshape(tl.broadcast_to(by_row[:, :, None], (ROWS, across, NORM_COLUMNS)), (ROWS, COLUMNS))
+
+
+@triton.jit
+def length_positions(
+    first_pixel,
+    first_capsule,
+    pixels,
+    O: tl.constexpr,
+    M_PAD: tl.constexpr,
+    P_PAD: tl.constexpr,
+    LENGTH_ROWS: tl.constexpr,
+    LENGTH_COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    NORM_ROWS: tl.constexpr,
+    NORM_COLUMNS: tl.constexpr,
+):
+    """Offsets and mask of a tile's lengths within [pixels, LENGTH_ROWS, O, LENGTH_COLUMNS]."""
+    row_groups: tl.constexpr = M_PAD // NORM_ROWS
+    column_groups: tl.constexpr = P_PAD // NORM_COLUMNS
+    down = tl.arange(0, ROWS // NORM_ROWS)
+    across = tl.arange(0, COLUMNS // NORM_COLUMNS)
+    pixel = first_pixel + down // row_groups
+    part = down % row_groups
+    o = first_capsule + across // column_groups
+    piece = across % column_groups
+    row = (pixel.to(tl.int64) * LENGTH_ROWS + part) * (O * LENGTH_COLUMNS)
+    offsets = row[:, None] + (o * LENGTH_COLUMNS + piece)[None, :]
+    mask = ((pixel < pixels) & (part < LENGTH_ROWS))[:, None] & ((o < O) & (piece < LENGTH_COLUMNS))[None, :]
+    return offsets, mask
+
+
+@triton.jit
+def activation_gradient(
+    y,
+    grad_y,
+    r,
+    grad_r,
+    slope,
+    HAS_GRAD_Y: tl.constexpr,
+    HAS_GRAD_R: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    NORM_ROWS: tl.constexpr,
+    NORM_COLUMNS: tl.constexpr,
+):
+    """The gradient before leaky ReLU and squash of a tile, all float32; ops/README.md has the mathematics.
+
+    da = f dy + (f'/r)(a . dy) a + dr a/r with a = y/f. The parts along y vanish with r; they are dropped where r is
+    too small to divide by. The divisions are ordered so that nothing underflows at large r, where f is about 1/r.
+    """
+    f = squash_factor(r)
+    known = r > 3e-10
+    safe = tl.where(known, r, 1.0)
+    along = tl.zeros_like(r)
+    if HAS_GRAD_Y:
+        dot = sum_capsules(y * grad_y, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+        along += squash_slope(r, f) / f / f / safe * dot
+    if HAS_GRAD_R:
+        along += grad_r / f / safe
+    along = tl.where(known, along, 0.0)
+    grad_a = y * spread_capsules(along, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+    if HAS_GRAD_Y:
+        grad_a += grad_y * spread_capsules(f, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+    return tl.where(y > 0, grad_a, grad_a * slope)

@@ -32,8 +32,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         _sync(temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as fault:
         temporary.unlink(missing_ok=True)
+        if isinstance(fault, OSError) and fault.filename in (None, name):
+            fault.filename = str(target)  # what the user asked for, not the temporary file
         raise
     # The rename itself is durable only once the folder is written; not every platform can open one.
     with contextlib.suppress(OSError):

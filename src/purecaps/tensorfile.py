@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from purecaps.errors import CheckpointError
@@ -45,7 +45,8 @@ def write_tensors(
         "digest": _digest(flat, text),
     }
     with atomic_write(path) as temporary:
-        save_file(flat, temporary, metadata=header)
+        # Not safetensors' own file writer: it turns a full disk into an error that no longer says so.
+        temporary.write_bytes(save(flat, metadata=header))
 
 
 def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from purecaps.errors import ConfigError, DataError
@@ -80,7 +80,7 @@ class Zca:
         """Writes mean and matrix as a safetensors file, whole or not at all."""
         tensors = {"mean": self.mean.contiguous().cpu(), "matrix": self.matrix.contiguous().cpu()}
         with atomic_write(path) as temporary:
-            save_file(tensors, temporary)
+            temporary.write_bytes(save(tensors))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Zca:

@@ -1,4 +1,4 @@
-"""The README's examples run as they stand."""
+"""The examples of the README and of the guide run as they stand, and the README's table is true."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+GUIDE = README.parent / "docs" / "guide.md"
+BLOCKS = [
+    block for page in (README, GUIDE) for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 
 
 @pytest.mark.net
-@pytest.mark.parametrize("source", BLOCKS, ids=lambda source: source.split("\n")[0])
-def test_a_python_example_runs(source):
+@pytest.mark.parametrize("source", BLOCKS, ids=range(len(BLOCKS)))
+def test_a_python_example_runs(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(source, "README.md", "exec"), {})
 
 
@@ -26,6 +30,7 @@ def test_the_table_says_what_the_packaged_weights_reach():
         assert f"{record['test_error']:.2f}" == error
 
 
-def test_every_local_link_leads_somewhere():
-    for target in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize("page", [README, *sorted((README.parent / "docs").rglob("*.md"))], ids=lambda page: page.name)
+def test_every_local_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -120,6 +120,18 @@ def test_a_folder_of_images_is_trained_on(here, digits):
     assert purecaps("eval", "--checkpoint", "run") == 0
 
 
+def test_several_seeds_are_trained_at_once(here, digits_file, capsys):
+    words = ["--data", digits_file, "--out", "run", "--seeds", "3", "--seed", "4", "--device", "cpu", *QUICK]
+    assert purecaps("train", "--model", "pcapsnet1", *words) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"test error: \d+\.\d\d \+- \d+\.\d\d % \(3 seeds\)\n$", text)
+    assert {path.name for path in here.glob("run/seed-*")} == {"seed-4", "seed-5", "seed-6"}
+    result = json.loads((here / "run" / "result.json").read_text())
+    assert [run["seed"] for run in result["runs"]] == result["seeds"] == [4, 5, 6]
+    assert purecaps("eval", "--checkpoint", here / "run" / "seed-5") == 0
+    assert f"test error: {result['runs'][1]['test_error']:.2f} %" in capsys.readouterr().out
+
+
 def test_resuming_a_finished_run_only_reports_again(trained, capsys):
     before = (trained / "model.safetensors").read_bytes()
     capsys.readouterr()

@@ -98,6 +98,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and transforms.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train this many networks side by side, from --seed on.")] = None,
     device: Device = "auto",
     image_size: Annotated[str | None, typer.Option(help="Resize a folder's images: 28 or 28x32.")] = None,
     channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour) for a folder.")] = None,
@@ -118,6 +119,7 @@ def train(
         "data": data_name,
         "recipe_name": recipe,
         "seed": seed,
+        "seeds": seeds,
         "image_size": parse_size(image_size),
         "channels": channels,
     }
@@ -139,10 +141,20 @@ def train(
         )
     except InterruptedRunError as stop:
         raise InterruptedRunError(f"{stop}; go on with: purecaps train --out {folder} --resume") from stop
-    _print_result(outcome.result, config.data, dataset.class_names)
+    if config.seeds > 1:
+        _print_seeds(config, outcome)
+        return
+    _print_result(outcome.results[0], config.data, dataset.class_names)
     out.print(f"weights: {folder / 'model.safetensors'}", soft_wrap=True)
     out.print(f"report: {folder / 'report.html'}", soft_wrap=True)
-    out.print(f"test error: {outcome.result.error_rate:.2f} %")
+    out.print(f"test error: {outcome.errors[0]:.2f} %")
+
+
+def _print_seeds(config: RunConfig, outcome: runs.Outcome) -> None:
+    for seed, error in zip(config.all_seeds, outcome.errors, strict=True):
+        out.print(f"seed {seed}: {error:.2f} %")
+    out.print(f"report: {outcome.out / 'report.html'}", soft_wrap=True)
+    out.print(f"test error: {runs.mean_and_spread(outcome.errors)} ({config.seeds} seeds)")
 
 
 def _configure(

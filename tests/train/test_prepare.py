@@ -24,7 +24,7 @@ def test_held_out_images_are_not_trained_on(digits):
 
 def test_every_seed_is_judged_by_the_same_images(digits):
     recipe = Recipe(batch_size=8, val_size=20)
-    first, second = (prepare(digits, recipe, seed=seed, device="cpu").val for seed in (0, 1))
+    first, second = (prepare(digits, recipe, seeds=[seed], device="cpu").val for seed in (0, 1))
     assert torch.equal(first.images, second.images)
 
 
@@ -34,7 +34,7 @@ def test_holding_out_everything_is_refused(digits):
 
 
 def test_standardising_uses_training_images_only(digits):
-    prepared = prepare(digits, Recipe(batch_size=8, val_size=20, preprocess="standardise"), seed=0, device="cpu")
+    prepared = prepare(digits, Recipe(batch_size=8, val_size=20, preprocess="standardise"), seeds=[0], device="cpu")
     kept = hold_out(digits.train, 20)[0].images.double() / 255
     assert prepared.model_options["mean"] == pytest.approx([kept.mean().item()])
     assert prepared.model_options["std"] == pytest.approx([kept.std(correction=0).item()])
@@ -44,7 +44,7 @@ def test_whitened_images_replace_the_raw_ones():
     images = torch.randint(0, 256, (60, 3, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     split = Split(images, torch.arange(60) % 2)
     prepared = prepare(
-        Dataset("noise", split, split, ("a", "b")), Recipe(batch_size=60, preprocess="gcn_zca"), seed=0, device="cpu"
+        Dataset("noise", split, split, ("a", "b")), Recipe(batch_size=60, preprocess="gcn_zca"), seeds=[0], device="cpu"
     )
     batch, _ = next(prepared.test.eval_batches(60))
     torch.testing.assert_close(batch, prepared.zca(global_contrast_normalise(images)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ _SHUFFLE, _AUGMENT = 0, 1
 class DeviceLoader:
     """Training batches as a pure function of (seed, step), and evaluation batches in order.
 
+    With several seeds, training batches have one more axis S in front: for each seed the batch it would have alone.
+
     An epoch is a fresh random order of the split, cut into batches. With `drop_last` every batch is full: the
     images left over at the end of an epoch wait for a later order, and a split smaller than one batch is
     gone through again and again, in a fresh order each time, without a break between batches.
@@ -26,7 +28,7 @@ class DeviceLoader:
     Args:
         split: images and labels.
         batch_size: images a training batch.
-        seed: names the order of images and their random transforms.
+        seed: names the order of images and their random transforms; several seeds make several batches at once.
         augment: random transforms of the training batches; evaluation batches get their `at_test`.
         scale: what uint8 pixels are multiplied with; float images are taken as they are.
         device: where the data is kept and batches are made.
@@ -39,7 +41,7 @@ class DeviceLoader:
         split: Split,
         batch_size: int,
         *,
-        seed: int,
+        seed: int | Sequence[int],
         augment: Compose = Compose(),  # noqa: B008 (immutable)
         scale: float = 1 / 255,
         device: torch.device | str = "cpu",
@@ -51,7 +53,7 @@ class DeviceLoader:
         if preprocessed is not None:
             _require_preprocessed(preprocessed, len(split))
         self.batch_size = batch_size
-        self.seed = seed
+        self.seed = seed if isinstance(seed, int) else torch.tensor(list(seed), dtype=torch.int64, device=device)
         self.augment = augment
         self.scale = scale
         self.drop_last = drop_last
@@ -69,21 +71,22 @@ class DeviceLoader:
         return max(1, full) if self.drop_last else full + (rest > 0)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Images float32 [B, C, H, W] and labels int64 [B] of a training step, whichever was asked before."""
+        """Images float32 [(S,) B, C, H, W] and labels int64 [(S,) B] of a training step, whichever was asked before."""
         return self.take(self.indices(step), step)
 
     def indices(self, step: int) -> Tensor:
-        """Which images the batch of a training step holds: int64 [B] on the device."""
+        """Which images the batch of a training step holds: int64 [(S,) B] on the device."""
         if step < 0:
             raise ConfigError(f"step: expected >= 0, got {step}")
         count = len(self.labels)
         if count < self.batch_size and self.drop_last:
             first, start = divmod(step * self.batch_size, count)
             epochs = torch.arange(first, first + (start + self.batch_size - 1) // count + 1, device=self.labels.device)
-            orders = permutation(key(self.seed, _SHUFFLE, epochs), count)  # [epochs, N]
-            return orders.flatten()[start : start + self.batch_size]
+            seed = self.seed if isinstance(self.seed, int) else self.seed[:, None]
+            orders = permutation(key(seed, _SHUFFLE, epochs), count)  # [(S,) epochs, N]
+            return orders.flatten(-2)[..., start : start + self.batch_size]
         epoch, position = divmod(step, self.steps_per_epoch)
-        return self.epoch_order(epoch)[position * self.batch_size : (position + 1) * self.batch_size]
+        return self.epoch_order(epoch)[..., position * self.batch_size : (position + 1) * self.batch_size]
 
     def take(self, indices: Tensor, step: int | Tensor) -> tuple[Tensor, Tensor]:
         """The images at `indices` as the training step `step` transforms them, and their labels.
@@ -91,7 +94,8 @@ class DeviceLoader:
         With `step` as an int64 tensor on the device, this can be captured in a CUDA graph.
         """
         stream = key(self.seed, _AUGMENT, step, device=self.labels.device)
-        return self.augment(self._as_float(self.images[indices]), stream), self.labels[indices]
+        augment = self.augment if isinstance(self.seed, int) else torch.func.vmap(self.augment)
+        return augment(self._as_float(self.images[indices]), stream), self.labels[indices]
 
     def eval_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images once, in order and without randomness; the last batch may be smaller."""
@@ -103,7 +107,7 @@ class DeviceLoader:
             yield self.augment.at_test(images), self.labels[part].clone()
 
     def epoch_order(self, epoch: int) -> Tensor:
-        """The order of all images in an epoch: int64 [N] on the device."""
+        """The order of all images in an epoch: int64 [(S,) N] on the device."""
         if self._order is None or self._order[0] != epoch:
             stream = key(self.seed, _SHUFFLE, epoch, device=self.labels.device)
             self._order = epoch, permutation(stream, len(self.labels))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,19 @@ class Outcome:
     """A finished run.
 
     Args:
-        result: its scores on the test set.
-        trained: the network and how it came about.
+        results: for each seed its scores on the test set.
+        trained: the networks and how they came about.
         out: the folder with everything it wrote.
     """
 
-    result: Result
+    results: list[Result]
     trained: TrainedRun
     out: Path
+
+    @property
+    def errors(self) -> list[float]:
+        """Test error of each seed, in percent."""
+        return [result.error_rate for result in self.results]
 
 
 def run(
@@ -55,6 +61,9 @@ def run(
 ) -> Outcome:
     """Trains, then reads the test set once and writes the weights, the numbers, the pictures and the report.
 
+    With several seeds, each has a folder seed-N of its own for its weights and numbers; the pictures and the report are
+    those of the first.
+
     Args:
         config: what to run; a checkpoint of the same run in `out` is gone on from.
         dataset: the images that `config.data` names.
@@ -70,10 +79,36 @@ def run(
     config.save(out / "config.json")
     trained = trainer.run()
     say("reading the test set")
-    result = evaluate(trained.model, trained.prepared.test.eval_batches(1000), num_classes=dataset.num_classes)
+    results = [
+        evaluate(network, trained.prepared.test.eval_batches(1000), num_classes=dataset.num_classes)
+        for network in trained.models
+    ]
+    outcome = Outcome(results, trained, out)
     command = command or " ".join(["purecaps", *map(shlex.quote, sys.argv[1:])])
-    record = record_of(config, trained, result, device, command)
-    info = ModelInfo(
+    common = record_of(config, trained, device, command)
+    records = [
+        {**common, "seed": seed, **errors_of(result)} for seed, result in zip(config.all_seeds, results, strict=True)
+    ]
+    several = config.seeds > 1
+    for record, network, result in zip(records, trained.models, results, strict=True):
+        folder = out / f"seed-{record['seed']}" if several else out
+        save_model(network, folder / WEIGHTS, info_of(config, dataset, trained, record))
+        write_json(folder / "result.json", {**record, "test": result.as_dict()})
+    if several:
+        spread = {
+            "test_error_mean": statistics.mean(outcome.errors),
+            "test_error_std": statistics.stdev(outcome.errors),
+        }
+        write_json(out / "result.json", {**common, "seeds": list(config.all_seeds), **spread, "runs": records})
+    say("drawing the report")
+    write_pictures(out, results[0], dataset)
+    write_run_report(config, outcome, dataset, records[0])
+    return outcome
+
+
+def info_of(config: RunConfig, dataset: Dataset, trained: TrainedRun, record: dict[str, Any]) -> ModelInfo:
+    """What a weights file says of a network besides its weights."""
+    return ModelInfo(
         name=config.model,
         in_shape=trained.prepared.train.in_shape,
         image_shape=dataset.in_shape,
@@ -86,35 +121,34 @@ def run(
         trained_on=config.data,
         record=record,
     )
-    save_model(trained.model, out / WEIGHTS, info)
-    with atomic_write(out / "result.json") as temporary:
-        temporary.write_text(json.dumps({**record, "test": result.as_dict()}, indent=2) + "\n")
-    say("drawing the report")
-    write_pictures(out, result, dataset.test.images, dataset.class_names)
-    write_run_report(out, config, trained, result, dataset, record)
-    return Outcome(result, trained, out)
 
 
-def record_of(
-    config: RunConfig, trained: TrainedRun, result: Result, device: torch.device, command: str
-) -> dict[str, Any]:
+def record_of(config: RunConfig, trained: TrainedRun, device: torch.device, command: str) -> dict[str, Any]:
     """What a number needs beside it to be believed."""
-    low, high = result.interval()
     return {
         "model": config.model,
-        "parameters": sum(p.numel() for p in trained.model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "data": config.data,
         "recipe": config.recipe_name,
-        "seed": config.seed,
         "steps": config.recipe.steps,
-        "test_error": result.error_rate,
-        "test_errors": result.errors,
-        "test_images": len(result),
-        "test_error_interval": [low, high],
         "train_seconds": round(trained.seconds, 1),
         "command": command,
         "versions": versions(device),
     }
+
+
+def errors_of(result: Result) -> dict[str, Any]:
+    return {
+        "test_error": result.error_rate,
+        "test_errors": result.errors,
+        "test_images": len(result),
+        "test_error_interval": list(result.interval()),
+    }
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def versions(device: torch.device) -> dict[str, str]:
@@ -157,25 +191,22 @@ def commit() -> str:
     return found.stdout.strip() if found.returncode == 0 and tracked.returncode == 0 else "unknown"
 
 
-def write_pictures(out: Path, result: Result, images: torch.Tensor, class_names: tuple[str, ...]) -> None:
-    """confusion.png and, where there are mistakes, worst.png."""
-    pictures.save(pictures.confusion_matrix(result, class_names), out / "confusion.png")
-    worst = images[result.most_confused(WORST)]
-    pictures.save(pictures.worst_images(worst, result, class_names), out / "worst.png")
+def write_pictures(out: Path, result: Result, dataset: Dataset) -> None:
+    """confusion.png, and worst.png with the mistakes of the widest margin."""
+    pictures.save(pictures.confusion_matrix(result, dataset.class_names), out / "confusion.png")
+    worst = dataset.test.images[result.most_confused(WORST)]
+    pictures.save(pictures.worst_images(worst, result, dataset.class_names), out / "worst.png")
 
 
-def write_run_report(
-    out: Path,
-    config: RunConfig,
-    trained: TrainedRun,
-    result: Result,
-    dataset: Dataset,
-    record: dict[str, Any],
-) -> None:
+def write_run_report(config: RunConfig, outcome: Outcome, dataset: Dataset, record: dict[str, Any]) -> None:
+    trained, result = outcome.trained, outcome.results[0]
+    summary = {"Training time": f"{trained.seconds:,.0f} s"}
+    if config.seeds > 1:
+        summary[f"Test error, {config.seeds} seeds"] = mean_and_spread(outcome.errors)
     write_report(
-        out / "report.html",
+        outcome.out / "report.html",
         title=f"{config.model} on {Path(config.data).name}",
-        summary={"Training time": f"{trained.seconds:,.0f} s"},
+        summary=summary,
         result=result,
         history=trained.history,
         model=trained.model,
@@ -184,12 +215,17 @@ def write_run_report(
         config=config.as_dict(),
         versions=record["versions"],
         command=record["command"],
+        weights=WEIGHTS if config.seeds == 1 else f"seed-{config.seed}/{WEIGHTS}",
     )
+
+
+def mean_and_spread(errors: Sequence[float]) -> str:
+    """Errors of several seeds as "0.73 +- 0.12 %"."""
+    return f"{statistics.mean(errors):.2f} +- {statistics.stdev(errors):.2f} %"
 
 
 def write_evaluation(out: Path, result: Result, dataset: Dataset, info: ModelInfo, device: torch.device) -> None:
     """result.json and the pictures of an evaluation that followed no training."""
-    write_pictures(out, result, dataset.test.images, dataset.class_names)
+    write_pictures(out, result, dataset)
     found = {"model": info.name, "data": dataset.name, "test": result.as_dict(), "versions": versions(device)}
-    with atomic_write(out / "result.json") as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n")
+    write_json(out / "result.json", found)

@@ -28,6 +28,7 @@ class RunConfig:
         recipe_name: the recipe that `recipe` started from.
         recipe: how to train.
         seed: initial weights, order of images and their transforms.
+        seeds: how many networks to train side by side, with the seeds from `seed` on.
         image_size: (height, width) that a folder's images are resized to; None takes them as they are.
         channels: 1 or 3 for a folder's images; None finds out.
     """
@@ -37,12 +38,19 @@ class RunConfig:
     recipe_name: str
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
+    seeds: int = 1
     image_size: tuple[int, int] | None = None
     channels: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed: expected an int in [0, 2^63), got {self.seed}")
+        if not 1 <= self.seeds <= 1000:
+            raise ConfigError(f"seeds: expected an int in [1, 1000], got {self.seeds}")
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + self.seeds))
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

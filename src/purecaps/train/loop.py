@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -14,12 +14,13 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.types import Dataset
 from purecaps.errors import PurecapsError
 from purecaps.models.registry import build_model
+from purecaps.models.stack import ModelStack
 from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
 from purecaps.train.config import RunConfig
 from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher
@@ -44,18 +45,23 @@ class TrainedRun:
     """What a finished run leaves in memory.
 
     Args:
-        model: the final iterate, or its averaged weights where the recipe keeps them; in eval mode.
+        models: for each seed the final iterate, or its averaged weights where the recipe keeps them; in eval mode.
         model_options: what it was built with, besides its shape.
         prepared: the loaders of its data.
         history: the rows of metrics.
         seconds: time spent in training steps, over all sittings.
     """
 
-    model: nn.Module
+    models: list[nn.Module]
     model_options: dict[str, Any]
     prepared: Prepared
     history: list[Row]
     seconds: float
+
+    @property
+    def model(self) -> nn.Module:
+        """The network, of the first seed where there are several."""
+        return self.models[0]
 
 
 class Trainer:
@@ -86,17 +92,21 @@ class Trainer:
         device, watcher = torch.device(device), watcher or Silent()
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
-        self.prepared = prepare(dataset, self.recipe, seed=config.seed, device=device)
+        self.prepared = prepare(dataset, self.recipe, seeds=config.all_seeds, device=device)
         self.model_options = {**self.recipe.model_options(), **self.prepared.model_options}
-        torch.manual_seed(config.seed)
-        in_shape = self.prepared.train.in_shape
-        self.model = build_model(config.model, in_shape, dataset.num_classes, self.model_options).to(device)
+        self.num_classes = dataset.num_classes
+        networks = [self._new_network(seed) for seed in config.all_seeds]
+        self.model = (networks[0] if len(networks) == 1 else ModelStack(networks)).to(device)
         self.averaged = (
             {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()} if self.recipe.ema else {}
         )
         self.state = State(self.model, make_optimiser(self.model, self.recipe), self.averaged)
         self.step, self.seconds = 0, 0.0
         self._stop_asked = False
+
+    def _new_network(self, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return build_model(self.config.model, self.prepared.train.in_shape, self.num_classes, self.model_options)
 
     def run(self) -> TrainedRun:
         """Takes all steps that are left."""
@@ -123,7 +133,7 @@ class Trainer:
                         raise InterruptedRunError(f"stopped at step {self.step} of {self.recipe.steps}")
         except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
-        finished = self._evaluated_model().eval()
+        finished = [network.eval() for network in self._evaluated_networks()]
         return TrainedRun(finished, self.model_options, self.prepared, metrics.rows, self.seconds)
 
     def _window(self, stepper: Stepper) -> Row:
@@ -138,16 +148,25 @@ class Trainer:
         images = len(losses) * recipe.batch_size
         row: Row = {
             "step": self.step,
-            "loss": sum(losses) / len(losses),
-            "error": 100 * mistakes / images,
+            **self._of_seeds("loss", losses.double().mean(dim=0)),
+            **self._of_seeds("error", 100 * mistakes / images),
             "lr": learning_rate(recipe, self.step - 1),
-            "images_per_s": images / taken,
+            "images_per_s": images * len(self.config.all_seeds) / taken,
             "seconds": self.seconds,
         }
         if self.prepared.val is not None and self._due(first, recipe.eval_every):
-            row |= validate(self._evaluated_model(), self.prepared.val, recipe)
+            found = [validate(network, self.prepared.val, recipe) for network in self._evaluated_networks()]
+            for name in found[0]:
+                row |= self._of_seeds(name, torch.tensor([each[name] for each in found]))
         if self._due(first, recipe.checkpoint_every) or self._stop_asked:
             self._save()
+        return row
+
+    def _of_seeds(self, name: str, values: Tensor) -> Row:
+        """The mean over seeds, and where there are several each seed's own as name/seed."""
+        row = {name: float(values.mean())}
+        if len(self.config.all_seeds) > 1:
+            row |= {f"{name}/{seed}": value for seed, value in zip(self.config.all_seeds, values.tolist(), strict=True)}
         return row
 
     def _due(self, first: int, every: int) -> bool:
@@ -158,12 +177,15 @@ class Trainer:
         self.watcher.advance(step)
         return not self._stop_asked
 
-    def _evaluated_model(self) -> nn.Module:
-        if not self.averaged:
-            return self.model
-        copy = build_model(self.config.model, self.prepared.train.in_shape, _classes_of(self.model), self.model_options)
-        copy.load_state_dict({**self.model.state_dict(), **self.averaged})
-        return copy.to(self.device)
+    def _evaluated_networks(self) -> list[nn.Module]:
+        """The networks as they are evaluated: with averaged weights where the recipe keeps them."""
+        model = self.model
+        if self.averaged:
+            model = copy.deepcopy(model)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(self.averaged[name])
+        return model.unstack() if isinstance(model, ModelStack) else [model]
 
     def _resume(self) -> None:
         found = read_newest(self.out / "checkpoints")
@@ -229,21 +251,18 @@ def _flat(values: dict[str, Any]) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in {**values, **recipe}.items()}
 
 
-def _stop_if_not_finite(losses: list[float], first: int, loader: DeviceLoader) -> None:
-    for position, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            step = first + position
-            images = loader.indices(step)[:8].tolist()
-            raise DivergedError(
-                f"step {step}: expected a finite loss, got {loss} (batch of training images "
-                f"{', '.join(map(str, images))}, ...). Try a lower --lr, --grad-clip 1 or --precision fp32; "
-                "the checkpoint before it is kept"
-            )
+def _stop_if_not_finite(losses: Tensor, first: int, loader: DeviceLoader) -> None:
+    bad = (~losses.isfinite()).nonzero()
+    if len(bad):
+        position, *network = bad[0].tolist()  # in a stack, also which of its networks
+        step, loss = first + position, float(losses[*bad[0]])
+        images = loader.indices(step)[*network, :8].tolist()
+        raise DivergedError(
+            f"step {step}: expected a finite loss, got {loss} (batch of training images "
+            f"{', '.join(map(str, images))}, ...). Try a lower --lr, --grad-clip 1 or --precision fp32; "
+            "the checkpoint before it is kept"
+        )
 
 
 def _next_multiple(step: int, every: int) -> int:
     return (step // every + 1) * every
-
-
-def _classes_of(model: nn.Module) -> int:
-    return int(model.num_classes)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,10 @@ from purecaps.data.types import Dataset, Split
 from purecaps.errors import ConfigError
 from purecaps.train.recipe import Recipe
 
-# Which images are held out does not depend on the run's seed: runs that are compared are judged by the same ones.
-_HOLD_OUT = key(20191210)
+# Neither which images are held out nor which ones whitening is fitted on depends on the run's seed: runs that are
+# compared are judged by the same images, in the same form.
+_HOLD_OUT = key(20191210, 0)
+_WHITENING = key(20191210, 1)
 ZCA_IMAGES = 10_000
 
 
@@ -62,27 +65,27 @@ def whiten(images: Tensor, zca: Zca) -> Tensor:
     return zca(global_contrast_normalise(images))
 
 
-def prepare(dataset: Dataset, recipe: Recipe, *, seed: int, device: torch.device | str) -> Prepared:
+def prepare(dataset: Dataset, recipe: Recipe, *, seeds: Sequence[int], device: torch.device | str) -> Prepared:
     """Loaders for a run.
 
     Args:
         dataset: the images.
         recipe: batch size, augmentation, pre-processing and how many images to hold out.
-        seed: the run's seed: order of images, and their transforms.
+        seeds: the run's seeds, one or several: order of images, and their transforms.
         device: where the images are kept.
     """
     augment = parse(recipe.augment)
     train_split, val_split = hold_out(dataset.train, recipe.val_size)
     zca = None
     if recipe.preprocess == "gcn_zca":
-        chosen = permutation(key(seed, 2), len(train_split))[:ZCA_IMAGES]
+        chosen = permutation(_WHITENING, len(train_split))[:ZCA_IMAGES]
         zca = fit_zca(global_contrast_normalise(train_split.images[chosen]))
 
     def loader(split: Split) -> DeviceLoader:
         return DeviceLoader(
             split,
             recipe.batch_size,
-            seed=seed,
+            seed=seeds[0] if len(seeds) == 1 else seeds,
             augment=augment,
             scale=recipe.pixel_scale,
             device=device,

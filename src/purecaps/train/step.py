@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
 from purecaps.losses import length_cross_entropy, margin_loss
+from purecaps.models.stack import ModelStack
 from purecaps.train.checkpoint import State
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
@@ -23,12 +24,13 @@ _WARM_UP = 3
 
 
 class Stepper(Protocol):
-    """Takes training steps `first` up to `end`, and returns their losses and the images that were mistaken.
+    """Takes training steps `first` up to `end`, and returns their losses and how many images were mistaken.
 
-    Fewer losses than asked for mean that it was asked to stop, or that the last loss is not finite.
+    Both are on the CPU: losses [steps], or [steps, S] for a stack of S networks, and mistakes [] or [S]. Fewer losses
+    than asked for mean that it was asked to stop, or that the last loss is not finite.
     """
 
-    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]: ...
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]: ...
 
 
 class EagerStepper:
@@ -37,10 +39,10 @@ class EagerStepper:
     def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe) -> None:
         self.state, self.loader, self.recipe = state, loader, recipe
 
-    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]:
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]:
         self.state.model.train()
         on_cpu = self.loader.labels.device.type == "cpu"
-        losses, mistakes = [], torch.zeros((), dtype=torch.int64, device=self.loader.labels.device)
+        losses, mistakes = [], []
         for step in range(first, end):
             for group in self.state.optimiser.param_groups:
                 group["lr"] = learning_rate(self.recipe, step)
@@ -49,13 +51,13 @@ class EagerStepper:
             if self.state.averaged:
                 average(self.state, min(self.recipe.ema, _young_decay(step)))
             losses.append(loss)
-            mistakes += wrong
+            mistakes.append(wrong)
             # Elsewhere than on the CPU, looking at each loss would make the host wait for the device.
-            if on_cpu and not math.isfinite(float(loss)):
+            if on_cpu and not bool(loss.isfinite().all()):
                 break
             if not keep_going(step + 1):
                 break
-        return torch.stack(losses).tolist(), int(mistakes)
+        return torch.stack(losses).cpu(), torch.stack(mistakes).sum(dim=0).cpu()
 
 
 class GraphStepper:
@@ -79,17 +81,18 @@ class GraphStepper:
         self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
         self._rate = torch.zeros((), dtype=torch.float32, device=device)
         self._step = torch.tensor(step, dtype=torch.int64, device=device)
-        self._order = torch.zeros(len(loader.labels), dtype=torch.int64, device=device)
+        self._order = torch.zeros_like(loader.epoch_order(0))
         self._offsets = torch.arange(loader.batch_size, device=device)
-        self._losses = torch.zeros(recipe.log_every, device=device)
-        self._mistakes = torch.zeros((), dtype=torch.int64, device=device)
+        stacked = self._order.shape[:-1]
+        self._losses = torch.zeros(recipe.log_every, *stacked, device=device)
+        self._mistakes = torch.zeros(stacked, dtype=torch.int64, device=device)
         self._epoch = -1
         for group in state.optimiser.param_groups:
             group["lr"], group["capturable"] = self._rate, True
         self._set_epoch(step)
         self._graph = self._capture()
 
-    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[list[float], int]:
+    def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]:
         self._step.fill_(first)
         self._mistakes.zero_()
         done = first
@@ -101,8 +104,7 @@ class GraphStepper:
                 break
         # The only place where the host waits for the device.
         slots = [step % self.recipe.log_every for step in range(first, done)]
-        losses = self._losses.tolist()
-        return [losses[slot] for slot in slots], int(self._mistakes)
+        return self._losses.cpu()[slots], self._mistakes.cpu()
 
     def _set_epoch(self, step: int) -> None:
         epoch = step // self.loader.steps_per_epoch
@@ -113,14 +115,15 @@ class GraphStepper:
     def _body(self) -> None:
         recipe, step = self.recipe, self._step
         position = step % self.loader.steps_per_epoch
-        images, labels = self.loader.take(self._order[position * self.loader.batch_size + self._offsets], step)
+        chosen = self._order.index_select(-1, position * self.loader.batch_size + self._offsets)
+        images, labels = self.loader.take(chosen, step)
         # Not self._rates[step]: a single number as index is read back by the host, which a graph cannot do.
         self._rate.copy_(self._rates.index_select(0, step.view(1)).view(()))
         loss, wrong = update(self.state, images, labels, recipe)
         if self.state.averaged:
             young = (1 + step) / (10 + step)
             average(self.state, young.clamp(max=recipe.ema))
-        self._losses.scatter_(0, (step % recipe.log_every).view(1), loss.view(1))
+        self._losses.index_copy_(0, (step % recipe.log_every).view(1), loss[None])
         self._mistakes += wrong
         step += 1
 
@@ -158,18 +161,36 @@ def make_stepper(state: State, loader: DeviceLoader, recipe: Recipe, step: int, 
 
 
 def update(state: State, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """One gradient step on a batch; returns the loss and how many images were mistaken, on the device."""
+    """One gradient step on a batch; returns the loss and how many images were mistaken, on the device.
+
+    For a stack of networks both have its axis: [S]. The networks share no weights, so the gradient of the sum of their
+    losses is each network's own.
+    """
+    stacked = isinstance(state.model, ModelStack)
     with autocast(recipe, images.device):
         scores = state.model(images)
-    loss = loss_of(recipe, scores.float(), labels)
+    measure = functools.partial(loss_of, recipe)
+    loss = (torch.func.vmap(measure) if stacked else measure)(scores.float(), labels)
     state.optimiser.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.sum().backward()
     if recipe.grad_clip:
-        nn.utils.clip_grad_norm_(state.model.parameters(), recipe.grad_clip)
+        clip_gradients(state.model, recipe.grad_clip, stacked=stacked)
     state.optimiser.step()
     with torch.no_grad():
-        wrong = (scores.argmax(dim=1) != labels).sum()
+        wrong = (scores.argmax(dim=-1) != labels).sum(dim=-1)
     return loss.detach(), wrong
+
+
+@torch.no_grad()
+def clip_gradients(model: nn.Module, limit: float, *, stacked: bool) -> None:
+    """Scales the whole gradient of a network down to a norm of `limit`; in a stack, of each network by itself."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    axes = [tuple(range(1 if stacked else 0, gradient.dim())) for gradient in gradients]
+    squares = [gradient.square().sum(dim=dims) for gradient, dims in zip(gradients, axes, strict=True)]
+    norm = torch.stack(squares).sum(dim=0).sqrt()  # [] or [S]
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for gradient, dims in zip(gradients, axes, strict=True):
+        gradient.mul_(factor.view(*factor.shape, *(1 for _ in dims)))
 
 
 @torch.no_grad()

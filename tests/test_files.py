@@ -21,9 +21,14 @@ def test_the_new_content_takes_the_place_of_the_old(tmp_path):
 def test_a_fault_leaves_the_old_content_and_nothing_else(tmp_path, fault):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(type(fault)), atomic_write(path) as temporary:
-        temporary.write_text("half")
-        raise fault
+
+    def write() -> None:
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise fault
+
+    with pytest.raises(type(fault)):
+        write()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

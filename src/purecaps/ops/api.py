@@ -34,7 +34,8 @@ def caps_conv2d(
         stride: step between output positions, an int or a (height, width) pair.
         padding: zero capsules added on each side.
         dilation: distance between the kernel's positions.
-        impl: "auto", "conv" (one grouped conv2d) or "reference" (einsum, the specification).
+        impl: "auto", "conv" (one grouped conv2d), "gemm" (matrix products with the batch innermost, for training on
+            a CPU) or "reference" (einsum, the specification).
 
     Returns:
         Output capsules [B, O, H', W', g, m, p].
@@ -65,7 +66,7 @@ def caps_block(
         dilation: distance between the kernel's positions.
         negative_slope: what leaky ReLU multiplies negative numbers with, above 0.
         squash_chunk: None squashes the capsule as a whole; k squashes its row-major numbers in runs of k.
-        impl: "auto", "conv" or "reference", as for `caps_conv2d`.
+        impl: "auto" or an implementation's name, as for `caps_conv2d`.
 
     Returns:
         Squashed capsules [B, O, H', W', g, m, p].

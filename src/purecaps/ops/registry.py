@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError, unknown_name
-from purecaps.ops import conv, reference
+from purecaps.ops import conv, cpu, reference
 from purecaps.ops.geometry import Geometry
 
 log = logging.getLogger("purecaps.ops")
@@ -101,6 +101,7 @@ def _announce(name: str, u: Tensor) -> None:
         log.info('impl="auto" takes %s', said)
 
 
+register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
 register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
 # The specification is slow: only for who asks for it by name.
 register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=False))

@@ -15,14 +15,14 @@ from torch import Tensor
 from purecaps.errors import ConfigError
 from purecaps.ops.geometry import Geometry, Pair
 from purecaps.ops.triton import autograd
-from purecaps.ops.triton.problem import Problem, power_of_two, problem_of
+from purecaps.ops.triton.problem import MOST_ROWS, Problem, power_of_two, problem_of
 
 __all__ = ["caps_block", "caps_conv2d", "refuses"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-# One program holds whole capsules in registers: 64 numbers for each of 128 threads.
-MOST_NUMBERS = 8192
-MOST_POSITIONS = 2**31
+# One program holds whole capsules, padded to powers of two, in registers and their operands in shared memory.
+MOST_M, MOST_P, MOST_NUMBERS = 128, 256, 8192
+MOST_NUMBERS_REACHED = 2**31
 
 
 def caps_block(
@@ -48,15 +48,17 @@ def caps_block(
     norm = norm_of(chunk, u.shape[5], w.shape[6])
     assert norm is not None  # `refuses` saw to it
     options = (_flat(geometry), list(norm), float(negative_slope), precision)
-    y, _ = autograd.block_forward(u.squeeze(4)[None], w.squeeze(4)[None], *options)
-    return y[0].unsqueeze(4)
+    y, _ = autograd.block_forward(u.squeeze(4)[None], w[None], *options)
+    squashed: Tensor = y[0].unsqueeze(4)
+    return squashed
 
 
 def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry, precision: str = "auto") -> Tensor:
     """As `reference.caps_conv2d`, by the same kernels without the activation; arguments as for `caps_block`."""
     u, w = _autocast(u, w)
     _check(u, w, geometry, None, precision)
-    return autograd.conv_forward(u.squeeze(4)[None], w.squeeze(4)[None], _flat(geometry), precision)[0].unsqueeze(4)
+    v: Tensor = autograd.conv_forward(u.squeeze(4)[None], w[None], _flat(geometry), precision)[0].unsqueeze(4)
+    return v
 
 
 def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> str | None:
@@ -68,6 +70,9 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
         geometry: stride, padding and dilation.
         chunk: as for `caps_block`.
     """
+    lacking = missing(u.device.type)
+    if lacking is not None:
+        return lacking
     dtypes = {u.dtype, w.dtype}
     if torch.is_autocast_enabled(u.device.type):
         dtypes = {torch.get_autocast_dtype(u.device.type)}
@@ -76,11 +81,16 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
     if u.shape[4] != 1:
         return f"g = {u.shape[4]}, only g = 1 is covered"
     m, p = u.shape[5], w.shape[6]
-    if power_of_two(m) * max(16, power_of_two(p)) > MOST_NUMBERS:
-        return f"capsules of {m}x{p}, which padded to powers of two exceed the {MOST_NUMBERS} numbers of one program"
+    if m > MOST_M or p > MOST_P or power_of_two(m) * max(16, power_of_two(p)) > MOST_NUMBERS:
+        return (
+            f"capsules of {m}x{p}, only m up to {MOST_M}, p up to {MOST_P} and {MOST_NUMBERS} numbers, "
+            "each padded to a power of two, are covered"
+        )
     if norm_of(chunk, m, p) is None:
-        return f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither rows nor parts of a row, by powers of two"
-    return _too_large(problem_of(u[None, ..., 0, :, :], w[None, ..., 0, :, :], geometry), u, w) or missing(u.device.type)
+        return (
+            f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither rows nor parts of a row, by powers of two"
+        )
+    return _too_large(problem_of(u.squeeze(4)[None], w.squeeze(4)[None], geometry), u, w)
 
 
 def norm_of(chunk: int | None, m: int, p: int) -> Pair | None:
@@ -95,7 +105,6 @@ def norm_of(chunk: int | None, m: int, p: int) -> Pair | None:
     return (rows, p) if fits else None
 
 
-@torch.compiler.assume_constant_result
 def missing(device_type: str) -> str | None:
     """What this machine lacks for the kernels; None where they can run."""
     if importlib.util.find_spec("triton") is None:
@@ -108,14 +117,18 @@ def missing(device_type: str) -> str | None:
     return None if major >= 8 else f"compute capability {major}.{minor}, at least 8.0 is needed"
 
 
+# What torch.compiler.assume_constant_result sets; that function imports all of torch._dynamo, and with it Triton.
+missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _too_large(problem: Problem, u: Tensor, w: Tensor) -> str | None:
-    rows = problem.B * max(problem.H * problem.W, problem.out[0] * problem.out[1]) * problem.m_pad
-    if rows >= MOST_POSITIONS:
-        return f"{rows} rows of capsules, fewer than 2^31 are covered"
+    # A traced program may run with any batch size, so there it is left to the operator.
+    if not torch.compiler.is_compiling() and problem.rows >= MOST_ROWS:
+        return f"{problem.rows} rows of capsules, fewer than 2^31 are covered"
     (down, across) = problem.geometry.dilation
     reach = (problem.kh - 1) * down * u.stride(2) + (problem.kw - 1) * across * u.stride(3)
     reach += (problem.C - 1) * u.stride(1) + (problem.n - 1) * u.stride(6)
-    if max(reach, w.numel()) >= MOST_POSITIONS:
+    if max(reach, w.numel()) >= MOST_NUMBERS_REACHED:
         return "a kernel that reaches over 2^31 numbers of u or w"
     return None
 

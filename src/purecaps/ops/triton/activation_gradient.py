@@ -10,7 +10,7 @@ from torch import Tensor
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import activation_gradient, length_positions
 from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, as_rows, capsule_constants
+from purecaps.ops.triton.problem import Problem, as_rows, capsule_constants, stride_z
 
 
 @triton.jit
@@ -135,7 +135,7 @@ def gradient_arguments(
     shown = y if grad_y is None else grad_y
     strides = dict(zip(("G_B", "G_O", "G_H", "G_W", "G_M", "G_P"), shown.stride()[1:], strict=True))
     present = {"HAS_GRAD_Y": grad_y is not None, "HAS_GRAD_R": grad_r is not None}
-    return (y_rows, r_rows, shown, grad_r_rows), shown.stride(0), strides | present
+    return (y_rows, r_rows, shown, grad_r_rows), stride_z(shown), strides | present
 
 
 def launch_activation_gradient(

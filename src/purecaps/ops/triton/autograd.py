@@ -1,7 +1,8 @@
 """The fused operations as torch.library operators, so that torch.compile and torch.export see them.
 
-Operators take capsules without g and with an axis Z of independent problems in front; see problem.py. The kernels are
-imported on the first call: defining the operators needs no Triton.
+Operators take capsules without g and with an axis Z of independent problems in front; see problem.py. Weights keep
+their g, so that their gradients have their strides, as optimisers that fuse updates ask for. Triton is imported on the
+first call: defining the operators does not need it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.problem import as_logical, as_rows, memory_order, problem_of
+from purecaps.ops.triton.problem import as_logical, as_rows, checked, memory_order, problem_of
 
 PRECISIONS = ("auto", "tf32", "ieee")
 
@@ -23,7 +24,8 @@ def product_precision(precision: str) -> str:
     """How float32 products are rounded; "auto" does as conv2d would on a GPU (torch.backends.cudnn)."""
     if precision != "auto":
         return precision
-    return "tf32" if torch.backends.cudnn.conv.fp32_precision == "tf32" else "ieee"
+    followed = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    return "tf32" if followed == "tf32" else "ieee"
 
 
 def geometry_of(geometry: Sequence[int]) -> Geometry:
@@ -39,7 +41,7 @@ def block_forward(
 
     Args:
         u: input capsules [Z, B, C, H, W, m, n].
-        w: capsule kernels [Z, kh, kw, C, O, n, p].
+        w: capsule kernels [Z, kh, kw, C, O, g, n, p] with g = 1.
         geometry: stride, padding and dilation, a (height, width) pair each, one after the other.
         norm: rows and columns that one squash spans.
         slope: leaky ReLU's.
@@ -47,8 +49,9 @@ def block_forward(
     """
     from purecaps.ops.triton.forward import launch_forward
 
-    problem = problem_of(u, w, geometry_of(geometry), (norm[0], norm[1]))
-    y, r = launch_forward(u, w, problem, slope, product_precision(precision), activate=True)
+    kernel = w.squeeze(5)
+    problem = checked(problem_of(u, kernel, geometry_of(geometry), (norm[0], norm[1])))
+    y, r = launch_forward(u, kernel, problem, slope, product_precision(precision), activate=True)
     assert r is not None
     return y, r
 
@@ -57,7 +60,7 @@ def block_forward(
 def _(
     u: Tensor, w: Tensor, geometry: Sequence[int], norm: Sequence[int], slope: float, precision: str
 ) -> tuple[Tensor, Tensor]:
-    problem = problem_of(u, w, geometry_of(geometry), (norm[0], norm[1]))
+    problem = problem_of(u, w.squeeze(5), geometry_of(geometry), (norm[0], norm[1]))
     y = u.new_empty((problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p))
     return as_logical(y), as_logical(u.new_empty(problem.r_shape, dtype=torch.float32))
 
@@ -83,7 +86,8 @@ def block_backward(
     from purecaps.ops.triton.plan import plan
     from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
-    problem = problem_of(u, w, geometry_of(geometry), (norm[0], norm[1]))
+    kernel = w.squeeze(5)
+    problem = problem_of(u, kernel, geometry_of(geometry), (norm[0], norm[1]))
     rounding = product_precision(precision)
     grad_u, grad_w = u.new_empty(0), w.new_empty(0)
     if need_w and plan(problem).fused:
@@ -94,7 +98,7 @@ def block_backward(
         if need_w:
             grad_w = launch_weight_gradient(u, w, problem, rounding, kept)
     if need_u:
-        grad_u = launch_input_gradient(kept, w, problem, u.dtype, rounding)
+        grad_u = launch_input_gradient(kept, kernel, problem, u.dtype, rounding)
     return grad_u, grad_w
 
 
@@ -119,7 +123,7 @@ def _(
 def _fake_gradients(u: Tensor, w: Tensor, need_u: bool, need_w: bool) -> tuple[Tensor, Tensor]:
     order = memory_order(w)
     stored = w.new_empty([w.shape[axis] for axis in order])
-    grad_w = stored.permute(*(order.index(axis) for axis in range(7)))
+    grad_w = stored.permute(*(order.index(axis) for axis in range(w.dim())))
     grad_u = as_logical(u.new_empty(as_rows(u).shape))
     return grad_u if need_u else u.new_empty(0), grad_w if need_w else w.new_empty(0)
 
@@ -146,13 +150,14 @@ def conv_forward(u: Tensor, w: Tensor, geometry: Sequence[int], precision: str) 
     """Capsules [Z, B, O, H', W', m, p], without an activation; arguments as for the block."""
     from purecaps.ops.triton.forward import launch_forward
 
-    problem = problem_of(u, w, geometry_of(geometry))
-    return launch_forward(u, w, problem, 1.0, product_precision(precision), activate=False)[0]
+    kernel = w.squeeze(5)
+    problem = checked(problem_of(u, kernel, geometry_of(geometry)))
+    return launch_forward(u, kernel, problem, 1.0, product_precision(precision), activate=False)[0]
 
 
 @conv_forward.register_fake
 def _(u: Tensor, w: Tensor, geometry: Sequence[int], precision: str) -> Tensor:
-    problem = problem_of(u, w, geometry_of(geometry))
+    problem = problem_of(u, w.squeeze(5), geometry_of(geometry))
     return as_logical(u.new_empty((problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p)))
 
 
@@ -164,10 +169,11 @@ def conv_backward(
     from purecaps.ops.triton.input_gradient import launch_input_gradient
     from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
-    problem = problem_of(u, w, geometry_of(geometry))
+    kernel = w.squeeze(5)
+    problem = problem_of(u, kernel, geometry_of(geometry))
     rounding = product_precision(precision)
     rows = as_rows(grad_v).contiguous()
-    grad_u = launch_input_gradient(rows, w, problem, u.dtype, rounding) if need_u else u.new_empty(0)
+    grad_u = launch_input_gradient(rows, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
     grad_w = launch_weight_gradient(u, w, problem, rounding, rows) if need_w else w.new_empty(0)
     return grad_u, grad_w
 
@@ -194,7 +200,7 @@ conv_forward.register_autograd(_conv_gradient, setup_context=_conv_context)
 
 
 def _stacked(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """A vmapped tensor with its batch axis folded into Z; one that is not batched is repeated, without a copy if Z = 1."""
+    """A vmapped tensor with its batch axis folded into Z; one without that axis is repeated, by a stride of 0."""
     if tensor is None:
         return None
     front = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -208,7 +214,9 @@ def _vmapped(operator: Any, tensors: int) -> None:
         stacked = [_stacked(arg, dim, info.batch_size) for arg, dim in zip(args[:tensors], in_dims, strict=False)]
         out = operator(*stacked, *args[tensors:])
         split = torch.utils._pytree.tree_map(
-            lambda each: each.unflatten(0, (info.batch_size, -1)) if each.dim() > 1 else each.expand(info.batch_size, 0),
+            lambda each: (
+                each.unflatten(0, (info.batch_size, -1)) if each.dim() > 1 else each.expand(info.batch_size, 0)
+            ),
             out,
         )
         return split, torch.utils._pytree.tree_map(lambda _: 0, split)

@@ -16,7 +16,7 @@ from torch import Tensor
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import length_positions, spread_capsules, squash_factor, sum_capsules
 from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, as_logical, constants
+from purecaps.ops.triton.problem import Problem, as_logical, constants, stride_z
 
 
 @triton.jit(do_not_specialize=["pixels"])
@@ -172,8 +172,8 @@ def launch_forward(
             y,
             y if r is None else r,
             problem.pixels,
-            u.stride(0),
-            w.stride(0),
+            stride_z(u),
+            stride_z(w),
             slope,
             **constants(u, w, problem),
             ROWS=tile.rows,

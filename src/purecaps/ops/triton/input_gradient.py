@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator"
 """The gradient of the input capsules: an implicit matrix product over kernel positions and (o, p).
 
-With stride s, an input pixel h is seen only by the kernel positions i with i d = h + padding (mod s). So pixels are taken
-in s phases, one launch axis, each with the positions that reach it: no product with a zero that the stride put there.
+With stride s, an input pixel h is seen only by the kernel positions i with i d = h + padding (mod s). So pixels are
+taken in s phases, one launch axis, each with the positions that reach it: no product with zeros of the stride's making.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, as_logical, columns, map_constants
+from purecaps.ops.triton.problem import Problem, as_logical, columns, map_constants, stride_z
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def phase_of(
 ):
     """Along one axis: first pixel of the phase, how many it has, its first kernel position, how many reach it.
 
-    i d = phase (mod s) has solutions only where gcd(d, s) divides the phase: then every s/gcd-th position from the first.
+    i d = phase (mod s) has solutions only where gcd(d, s) divides the phase: every s/gcd-th position from the first.
     """
     step: tl.constexpr = STRIDE // COMMON
     first_pixel = (phase + (STRIDE - PAD % STRIDE)) % STRIDE
@@ -112,7 +112,7 @@ def input_gradient_kernel(
     grad_v_rows = grad_v_ptr + ((z * B + b) * (OUT_H * OUT_W * M) + m) * OP
 
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(0, positions_h * positions_w * steps):
+    for step in range(positions_h * positions_w * steps):
         position = step // steps
         along_h = position // positions_w
         along_w = position % positions_w
@@ -164,7 +164,7 @@ def launch_input_gradient(grad_v: Tensor, w: Tensor, problem: Problem, dtype: to
             w,
             grad_u,
             problem.B,
-            w.stride(0),
+            stride_z(w),
             CN=problem.C * problem.n,
             N=inputs.inner,
             OP=problem.O * problem.p,

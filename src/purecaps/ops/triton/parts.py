@@ -10,13 +10,14 @@ import triton.language as tl
 @triton.jit
 def squash_factor(r):
     """f(r) = (1 - exp(-r)) / r, by its series where the difference would cancel."""
-    series = 1 - r * (1 / 8 - r / 72)
-    series = 1 - r * (1 / 7) * series
-    series = 1 - r * (1 / 6) * series
-    series = 1 - r * (1 / 5) * series
-    series = 1 - r * (1 / 4) * series
-    series = 1 - r * (1 / 3) * series
-    series = 1 - r * (1 / 2) * series
+    near = tl.minimum(r, 0.5)
+    series = 1 - near * (1 / 8 - near / 72)
+    series = 1 - near * (1 / 7) * series
+    series = 1 - near * (1 / 6) * series
+    series = 1 - near * (1 / 5) * series
+    series = 1 - near * (1 / 4) * series
+    series = 1 - near * (1 / 3) * series
+    series = 1 - near * (1 / 2) * series
     far = tl.maximum(r, 0.5)
     return tl.where(r < 0.5, series, (1 - tl.exp(-far)) / far)
 
@@ -24,21 +25,20 @@ def squash_factor(r):
 @triton.jit
 def squash_slope(r, f):
     """f'(r) = (exp(-r) - f(r)) / r, by its series near zero."""
-    series = 7 / 40320 - r * (8 / 362880)
-    series = 6 / 5040 - r * series
-    series = 5 / 720 - r * series
-    series = 4 / 120 - r * series
-    series = 3 / 24 - r * series
-    series = 2 / 6 - r * series
-    series = r * series - 1 / 2
+    near = tl.minimum(r, 0.5)
+    series = 7 / 40320 - near * (8 / 362880)
+    series = 6 / 5040 - near * series
+    series = 5 / 720 - near * series
+    series = 4 / 120 - near * series
+    series = 3 / 24 - near * series
+    series = 2 / 6 - near * series
+    series = near * series - 1 / 2
     far = tl.maximum(r, 0.5)
     return tl.where(r < 0.5, series, (tl.exp(-far) - f) / far)
 
 
 @triton.jit
-def sum_capsules(
-    tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr, NORM_ROWS: tl.constexpr, NORM_COLUMNS: tl.constexpr
-):
+def sum_capsules(tile, ROWS: tl.constexpr, COLUMNS: tl.constexpr, NORM_ROWS: tl.constexpr, NORM_COLUMNS: tl.constexpr):
     """[ROWS, COLUMNS] -> [ROWS / NORM_ROWS, COLUMNS / NORM_COLUMNS], the sum over each capsule."""
     across: tl.constexpr = COLUMNS // NORM_COLUMNS
     by_row = tl.sum(tl.reshape(tile, (ROWS, across, NORM_COLUMNS)), axis=2)

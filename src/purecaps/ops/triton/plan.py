@@ -17,6 +17,10 @@ from purecaps.ops.triton.problem import Problem, power_of_two
 FILL = 132
 # tl.dot takes nothing smaller.
 LEAST = 16
+# Numbers of a result that one program keeps in registers.
+MOST = 16384
+# Bytes of shared memory to stay below; an H200 gives a program 227 KiB.
+SHARED = 200 * 1024
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,14 @@ def plan(problem: Problem) -> Plan:
 def _forward(problem: Problem) -> Tile:
     columns = _capsule_columns(problem, at_most=128)
     blocks = problem.Z * -(-problem.O * problem.p_pad // columns)
-    rows = _rows(problem.pixels * problem.m_pad, blocks, at_most=128, least=problem.m_pad)
+    rows = _rows(problem.pixels * problem.m_pad, blocks, at_most=min(128, MOST // columns), least=problem.m_pad)
     return Tile(rows, columns, _inner(problem.inner, problem.itemsize), _warps(rows, columns))
 
 
 def _activation(problem: Problem) -> Tile:
     columns = _capsule_columns(problem, at_most=128)
     rows = max(problem.m_pad, min(128, 4096 // columns))
-    return Tile(rows, columns, 0)
+    return Tile(rows, columns, 0, 8 if rows * columns > 4096 else 4)
 
 
 def _inputs(problem: Problem) -> Tile:
@@ -113,11 +117,13 @@ def _inputs(problem: Problem) -> Tile:
 
 def _weights(problem: Problem) -> Tile:
     columns = _capsule_columns(problem, at_most=64)
-    rows = min(64, max(LEAST, power_of_two(problem.inner)))
-    if 64 < problem.inner <= 128:
+    rows = min(64, MOST // columns, max(LEAST, power_of_two(problem.inner)))
+    if 64 < problem.inner <= 128 and columns <= 64:
         rows = 128  # one tile reads y and its gradient once
     summed = max(LEAST, problem.m_pad, min(128 if problem.itemsize == 2 else 64, 8192 // columns))
-    return Tile(rows, columns, summed, _warps(rows, columns), 2)
+    # u, y and the gradient of y are staged: two stages of them have to fit shared memory.
+    stages = 2 if 2 * summed * (rows + 2 * columns) * problem.itemsize <= SHARED else 1
+    return Tile(rows, columns, summed, _warps(rows, columns), stages)
 
 
 def _splits(problem: Problem, tile: Tile) -> int:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from purecaps.errors import ConfigError
 from purecaps.ops.geometry import Geometry, Pair
+
+MOST_ROWS = 2**31
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Problem:
         return self.B * self.out[0] * self.out[1]
 
     @property
+    def rows(self) -> int:
+        """Rows of capsules on the larger of the two maps, m padded: what row numbers count up to."""
+        return self.B * max(self.H * self.W, self.out[0] * self.out[1]) * self.m_pad
+
+    @property
     def r_shape(self) -> tuple[int, ...]:
         """Lengths before squashing, in memory order [Z, B, H', W', m / rows, O, p / columns]."""
         return (self.Z, self.B, *self.out, self.m // self.norm[0], self.O, self.p // self.norm[1])
@@ -89,6 +97,13 @@ def problem_of(u: Tensor, w: Tensor, geometry: Geometry, norm: Pair | None = Non
     return Problem(Z, B, C, H, W, m, n, kh, kw, O, p, geometry, norm or (m, p), u.element_size())
 
 
+def checked(problem: Problem) -> Problem:
+    """Refuses more rows than 32-bit row numbers can count; a traced program meets this only when it runs."""
+    if problem.rows >= MOST_ROWS:
+        raise ConfigError(f"u: expected fewer than 2^31 rows of capsules (b, h, w, m), got {problem.rows}")
+    return problem
+
+
 def as_logical(rows: Tensor) -> Tensor:
     """Memory order [Z, B, H, W, m, C, n] as a view in the logical order [Z, B, C, H, W, m, n]."""
     return rows.permute(0, 1, 5, 2, 3, 4, 6)
@@ -101,8 +116,14 @@ def as_rows(capsules: Tensor) -> Tensor:
 
 def memory_order(w: Tensor) -> tuple[int, ...]:
     """w's axes from the slowest in memory to the fastest; as they are where w is not laid out densely."""
-    order = sorted(range(w.dim()), key=lambda axis: (-w.stride(axis), axis))
+    strides = w.stride()
+    order = sorted(range(w.dim()), key=lambda axis: (-strides[axis], axis))
     return tuple(order) if w.permute(*order).is_contiguous() else tuple(range(w.dim()))
+
+
+def stride_z(tensor: Tensor) -> int:
+    """The stride of Z; 0 where Z is 1, whose stride means nothing but would hide that rows are aligned."""
+    return tensor.stride(0) if tensor.shape[0] > 1 else 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.activation_gradient import gradient_arguments, load_gradient
 from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, constants, memory_order
+from purecaps.ops.triton.problem import Problem, constants, memory_order, stride_z
 
 
 @triton.jit(do_not_specialize=["pixels", "steps"])
@@ -112,7 +112,7 @@ def weight_gradient_kernel(
     row = tl.arange(0, INNER)
     m = row % M_PAD
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(0, steps):
+    for step in range(steps):
         first_pixel = (split * steps + step) * block_pixels
         pixel = first_pixel + row // M_PAD
         row_real = (pixel < pixels) & (m < M)
@@ -171,11 +171,11 @@ def launch_weight_gradient(
     *,
     keep: bool = False,
 ) -> Tensor:
-    """The gradient of w [Z, kh, kw, C, O, n, p], in w's memory layout.
+    """The gradient of w [Z, kh, kw, C, O, g, n, p], in w's memory layout.
 
     Args:
         u: input capsules [Z, B, C, H, W, m, n], any strides.
-        w: capsule kernels, for their layout and dtype.
+        w: capsule kernels with g = 1, for their layout and dtype.
         problem: the sizes.
         precision: of float32 products, "tf32" or "ieee".
         grad_v: gradient of the convolution's output, rows [Z, B, H', W', m, O, p]; written instead of read where
@@ -185,7 +185,7 @@ def launch_weight_gradient(
     """
     order = memory_order(w)
     stored = memory.empty(tuple(w.shape[axis] for axis in order), w.dtype, w.device)
-    grad_w = stored.permute(*(order.index(axis) for axis in range(7)))
+    grad_w = stored.permute(*(order.index(axis) for axis in range(w.dim())))
     if not stored.numel():
         return grad_w
     if problem.pixels == 0:
@@ -212,12 +212,12 @@ def launch_weight_gradient(
         *pointers,
         problem.pixels,
         each,
-        u.stride(0),
+        stride_z(u),
         0 if splits == 1 else stored.numel(),
-        grad_w.stride(0),
+        stride_z(grad_w),
         grad_y_z,
         slope,
-        **constants(u, grad_w, problem),
+        **constants(u, grad_w.squeeze(5), problem),
         **arguments,
         FUSED=activation is not None,
         KEEP=keep,

@@ -18,7 +18,7 @@ def doubling():
     def twice(u, w, geometry):
         return 2 * conv.caps_conv2d(u, w, geometry)
 
-    def refuses(u, w, geometry):
+    def refuses(u, w, geometry, chunk):
         return None if u.shape[5] == 2 else f"m = {u.shape[5]}, only m = 2 is covered"
 
     registry.register(registry.Implementation("doubling", twice, conv.caps_block, refuses), first=True)

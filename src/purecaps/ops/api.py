@@ -77,7 +77,7 @@ def caps_block(
         raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
     if squash_chunk is not None:
         check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
-    chosen = registry.resolve(impl, u, w, geometry)
+    chosen = registry.resolve(impl, u, w, geometry, squash_chunk)
     return chosen.caps_block(u, w, geometry, negative_slope, squash_chunk)
 
 

@@ -27,7 +27,7 @@ from purecaps.ops.geometry import Geometry
 _LEAST_BATCH = 32
 
 
-def refuses(u: Tensor, w: Tensor, geometry: Geometry) -> str | None:
+def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> str | None:
     """Why a problem is left to "conv"."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
         return "it is being traced; a compiler sees more in one conv2d"

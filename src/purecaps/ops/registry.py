@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError, unknown_name
-from purecaps.ops import conv, cpu, reference
+from purecaps.ops import conv, cpu, reference, triton
 from purecaps.ops.geometry import Geometry
 
 log = logging.getLogger("purecaps.ops")
 
 ConvFunction = Callable[[Tensor, Tensor, Geometry], Tensor]
 BlockFunction = Callable[[Tensor, Tensor, Geometry, float, "int | None"], Tensor]
-Refusal = Callable[[Tensor, Tensor, Geometry], "str | None"]
+Refusal = Callable[[Tensor, Tensor, Geometry, "int | None"], "str | None"]
 
 
-def takes_everything(u: Tensor, w: Tensor, geometry: Geometry) -> str | None:
+def takes_everything(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None) -> str | None:
     return None
 
 
@@ -36,7 +36,7 @@ class Implementation:
         name: what `impl=` calls it.
         caps_conv2d: (u, w, geometry) -> v.
         caps_block: (u, w, geometry, negative_slope, chunk) -> squashed v.
-        refuses: (u, w, geometry) -> None, or why this problem is not covered.
+        refuses: (u, w, geometry, chunk) -> None, or why this problem is not covered.
         automatic: whether impl="auto" may take it.
     """
 
@@ -77,17 +77,17 @@ def check_name(impl: str) -> None:
         raise unknown_name("impl", impl, names())
 
 
-def resolve(impl: str, u: Tensor, w: Tensor, geometry: Geometry) -> Implementation:
+def resolve(impl: str, u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> Implementation:
     """The implementation that `impl` names for this problem; never another one than asked for."""
     if impl == "auto":
         for candidate in _IMPLEMENTATIONS.values():
-            if candidate.automatic and candidate.refuses(u, w, geometry) is None:
+            if candidate.automatic and candidate.refuses(u, w, geometry, chunk) is None:
                 _announce(candidate.name, u)
                 return candidate
         raise ConfigError("impl: no implementation takes this problem")
     check_name(impl)
     chosen = _IMPLEMENTATIONS[impl]
-    reason = chosen.refuses(u, w, geometry)
+    reason = chosen.refuses(u, w, geometry, chunk)
     if reason is not None:
         raise ConfigError(f'impl: {impl!r} does not cover this problem ({reason}); use "auto" or "conv"')
     return chosen
@@ -101,6 +101,7 @@ def _announce(name: str, u: Tensor) -> None:
         log.info('impl="auto" takes %s', said)
 
 
+register(Implementation("triton", triton.caps_conv2d, triton.caps_block, triton.refuses))
 register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
 register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
 # The specification is slow: only for who asks for it by name.

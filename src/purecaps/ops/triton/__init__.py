@@ -6,6 +6,7 @@ CPU in Triton's interpreter: slow, for tests.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 
@@ -107,14 +108,21 @@ def norm_of(chunk: int | None, m: int, p: int) -> Pair | None:
 
 def missing(device_type: str) -> str | None:
     """What this machine lacks for the kernels; None where they can run."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    if device_type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
-        return None
-    if device_type != "cuda":
+    # The device first: this is asked before every layer, and looking for a package takes a while.
+    interpreted = device_type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    if device_type != "cuda" and not interpreted:
         return f"device {device_type}, only cuda is covered"
+    if not _installed():
+        return "Triton is not installed"
+    if interpreted:
+        return None
     major, minor = torch.cuda.get_device_capability()
     return None if major >= 8 else f"compute capability {major}.{minor}, at least 8.0 is needed"
+
+
+@functools.cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 # What torch.compiler.assume_constant_result sets; that function imports all of torch._dynamo, and with it Triton.

@@ -3,7 +3,7 @@
     python benchmarks/train_step.py [--models pcapsnet0,pcapsnet2] [--seeds 10] [--json FILE]
 
 Sets side by side, in one run: the conv2d reduction operation by operation, the same as a CUDA graph, torch.compile of
-it inside a CUDA graph, and what impl="auto" takes. Before a variant is timed, its first losses must agree with those of
+it inside a CUDA graph, and the fused kernels. Before a variant is timed, its first losses must agree with those of
 the conv2d reduction. Data is random; only time is measured.
 """
 
@@ -87,7 +87,7 @@ def measure(stepper: Stepper, windows: int) -> tuple[list[float], list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="pcapsnet0,pcapsnet2,pcapsnet4")
-    parser.add_argument("--variants", default="eager,conv,compile,auto")
+    parser.add_argument("--variants", default="eager,conv,compile,triton")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--json")
     arguments = parser.parse_args()
@@ -98,7 +98,7 @@ def main() -> None:
         truth: list[float] = []
         with arithmetic(recipe, device):
             for variant in arguments.variants.split(","):
-                state = make_state(name, recipe, "auto" if variant == "auto" else "conv", 1)
+                state = make_state(name, recipe, "triton" if variant == "triton" else "conv", 1)
                 loader = make_loader(name, recipe, 1)
                 if variant == "compile":
                     state = compiled(state)
@@ -121,10 +121,10 @@ def main() -> None:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
             if arguments.seeds > 1:
-                stack = make_state(name, recipe, "auto", arguments.seeds)
+                stack = make_state(name, recipe, "triton", arguments.seeds)
                 stepper = GraphStepper(stack, make_loader(name, recipe, arguments.seeds), recipe, 0)
                 times = measure(stepper, 10)[1]
-                row = {"model": name, "variant": f"auto, {arguments.seeds} seeds", "ms": statistics.median(times)}
+                row = {"model": name, "variant": f"triton, {arguments.seeds} seeds", "ms": statistics.median(times)}
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     result = {"versions": versions(device), "rows": rows}

@@ -202,7 +202,7 @@ def test_models_lists_parameters_and_work(capsys):
         (["train", "--resume"], r"--resume: expected --out DIR"),
         (
             ["train", "--data", "FILE", "--image-size", "big"],
-            r"--image-size: expected a size such as 28 or 28x32, got 'big'",
+            r"--image-size: expected a size such as 28 or 28x32, up to 4096, got 'big'",
         ),
         (["eval", "--checkpoint", "none.safetensors"], r"none.safetensors: expected a model file, found no such file"),
         (["eval", "--checkpoint", "a", "--model", "b"], r"--model: expected either --model or --checkpoint, got both"),
@@ -210,6 +210,12 @@ def test_models_lists_parameters_and_work(capsys):
         (["predict", "FILE"], r"digits.npz: .*"),
         (["data", "where", "mnits"], r"unknown data set 'mnits'"),
         (["data", "verify", "mnist", "--root", "empty"], r"mnist is not in the cache"),
+        (["data", "list", "--device", "tpu"], r"device: expected one of .*got 'tpu'"),
+        (["models", "nosuch*"], r"unknown model 'nosuch\*'.*known: pcapsnet0"),
+        (["train", "--data", "FILE", "--out", "FILE"], r"digits.npz.*: (Not a directory|File exists)"),
+        (["train", "--data", "FILE", "--graph", "--device", "cpu"], r"--graph: expected a CUDA device, got cpu"),
+        (["train", "--data", "FILE", "--image-size", "²"], r"--image-size: expected a size such as 28"),
+        (["eval", "--seed", "99999999999999999999999"], r"seed: expected an int in \[0, 2\^63\)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -221,6 +227,78 @@ def test_a_mistake_is_told_in_one_line(here, digits_file, capsys, words, message
     assert "Traceback" not in said
     assert len(said.splitlines()) <= 2
     assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--modle", "x"], r"No such option.*--modle"),
+        (["train", "--steps", "abc"], r"--steps"),
+        (["trian"], r"No such command.*trian"),
+        (["predict"], r"Missing argument"),
+    ],
+)
+def test_a_slip_of_the_keyboard_is_told_in_one_line_too(capsys, words, message):
+    assert purecaps(*words) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert len(said.splitlines()) == 1
+
+
+def test_names_with_brackets_are_shown_as_they_are(here, digits, capsys):
+    for index in range(12):
+        folder = here / "a[/b]" / ("[red]" if index % 2 else "[cat]")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.train.images[index, 0].numpy()).save(folder / f"{index}.png")
+    words = ["--data", "a[/b]", "--out", "my run", "--steps", "2", "--batch-size", "4", "--device", "cpu"]
+    assert purecaps("train", "--model", "pcapsnet1", *words) == 0
+    assert purecaps("predict", here / "a[/b]" / "[cat]" / "0.png", "--checkpoint", "my run") == 0
+    text = capsys.readouterr().out
+    assert "[red]" in text
+    assert "[cat]/0.png" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--preprocess", "gcn_zca"],
+        ["--pixel-scale", "0.002"],
+        ["--augment", "crop:27"],
+        ["--preprocess", "standardise"],
+    ],
+    ids=" ".join,
+)
+def test_a_saved_network_keeps_how_its_input_is_made(here, digits_file, capsys, options):
+    words = ["--model", "pcapsnet1", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK, "--steps", "30"]
+    assert purecaps("train", *words, *options) == 0
+    trained = re.search(r"test error: .*", capsys.readouterr().out)[0]
+    assert purecaps("eval", "--checkpoint", "run", "--device", "cpu") == 0
+    assert trained in capsys.readouterr().out
+
+
+def test_predict_prints_the_longest_capsule_first_and_inverts_on_request(here, digits, capsys):
+    Image.fromarray(255 - digits.test.images[0, 0].numpy()).save("ink.png")
+    assert purecaps("predict", "ink.png", "--invert") == 0
+    rows = re.findall(r"^(\d) +(0\.\d{4})", capsys.readouterr().out, re.MULTILINE)
+    assert rows[0][0] == str(int(digits.test.labels[0]))
+    lengths = [float(length) for _, length in rows]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_the_command_that_began_a_run_is_kept_when_it_is_gone_on_with(trained, monkeypatch):
+    before = json.loads((trained / "result.json").read_text())["command"]
+    monkeypatch.setattr(sys, "argv", ["purecaps", "train", "--resume", "and so on"])
+    assert purecaps("train", "--out", trained, "--resume", "--device", "cpu") == 0
+    assert json.loads((trained / "result.json").read_text())["command"] == before
+
+
+def test_going_on_with_other_images_is_refused(trained, digits_file, capsys):
+    with np.load(digits_file) as file:
+        arrays = dict(file)
+    arrays["train_images"][0, 0, 3, 3] ^= 1
+    np.savez(digits_file, **arrays)
+    assert purecaps("train", "--out", trained, "--resume", "--device", "cpu") == 1
+    assert "expected the training images that the run was begun with" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(here):

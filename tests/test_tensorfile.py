@@ -25,6 +25,12 @@ def test_what_was_written_is_read_back(file):
     assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
+def test_files_of_every_header_length_are_read_back(tmp_path):
+    for padding in range(0, 256, 3):
+        write_tensors(tmp_path / "f.safetensors", "model", {"a": torch.zeros(2)}, {"padding": "x" * padding})
+        assert read_tensors(tmp_path / "f.safetensors", "model")[1]["padding"] == "x" * padding
+
+
 def test_a_flipped_bit_is_noticed(file):
     content = bytearray(file.read_bytes())
     content[-3] ^= 1

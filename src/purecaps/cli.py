@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from purecaps._version import __version__
 from purecaps.cli_support import err, log_to_stderr, one_line_errors, out, parse_size, recipe_options, say
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
-from purecaps.errors import ConfigError, DataError
+from purecaps.errors import ConfigError, DataError, unknown_name
 from purecaps.evaluate import Result, evaluate
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import run as runs
@@ -45,8 +47,20 @@ data_app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-Seed = Annotated[int, typer.Option(help="Seed of everything random in the command.")]
-Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.")]
+
+def _check_seed(seed: int) -> int:
+    RunConfig("", "", "", seed=seed)  # says what is allowed
+    torch.manual_seed(seed)
+    return seed
+
+
+def _check_device(name: str) -> str:
+    pick_device(name)
+    return name
+
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random in the command.", callback=_check_seed)]
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.", callback=_check_device)]
 Root = Annotated[
     Path | None,
     typer.Option(help="Folder of data sets; else $PURECAPS_DATA or the user's cache directory."),
@@ -60,9 +74,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # anywhere on the line
     log_to_stderr(debug)
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal cannot show is no reason to lose the rest.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     with one_line_errors(debug):
-        app([word for word in words if word != "--debug"], prog_name="purecaps")
-    raise SystemExit(0)
+        code = app([word for word in words if word != "--debug"], prog_name="purecaps", standalone_mode=False)
+    raise SystemExit(code or 0)
 
 
 def _print_version(asked: bool) -> None:
@@ -126,7 +144,6 @@ def train(
     config, dataset, folder = _configure(asked, overrides, out_dir, resume)
     name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
     say(f"{name}: {folder}")
-    command = " ".join(["purecaps", *sys.argv[1:]])
     try:
         outcome = runs.run(
             config,
@@ -136,11 +153,13 @@ def train(
             watcher=ConsoleWatcher(err),
             tensorboard=tensorboard,
             graph=graph,
-            command=command,
+            command=shlex.join(["purecaps", *sys.argv[1:]]),
             say=say,
         )
     except InterruptedRunError as stop:
-        raise InterruptedRunError(f"{stop}; go on with: purecaps train --out {folder} --resume") from stop
+        raise InterruptedRunError(
+            f"{stop}; go on with: purecaps train --out {shlex.quote(str(folder))} --resume"
+        ) from stop
     if config.seeds > 1:
         _print_seeds(config, outcome)
         return
@@ -167,6 +186,8 @@ def _configure(
     saved = out_dir / "config.json" if out_dir is not None else None
     if resume and saved is not None and saved.is_file():
         config = RunConfig.load(saved)
+        if "data" in given and Path(given["data"]).exists() and given["data"] not in SPECS:
+            given["data"] = str(Path(given["data"]).resolve())
         same = {**config.as_dict(), **config.recipe.as_dict()}
         for name, value in {**given, **overrides}.items():
             if same[name] != value:
@@ -179,6 +200,8 @@ def _configure(
     if saved is not None and saved.is_file():
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
     config = RunConfig(**{"model": "pcapsnet2", "data": "mnist", "recipe_name": "default", **given})
+    if config.data not in SPECS and Path(config.data).exists():
+        config = replace(config, data=str(Path(config.data).resolve()))  # the run may be gone on with from elsewhere
     get_entry(config.model)
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
@@ -216,7 +239,6 @@ def evaluate_verb(
 ) -> None:
     """Error rate, per-class table and confusion matrix of a trained network on a test set."""
     chosen = pick_device(device)
-    torch.manual_seed(seed)
     trained = _load_trained(checkpoint, model).to(chosen)
     source = data_name or trained.info.trained_on
     dataset = _load_data_for(trained, source, root)
@@ -264,7 +286,6 @@ def predict(
 ) -> None:
     """Print the class lengths of images, longest first."""
     chosen = pick_device(device)
-    torch.manual_seed(seed)
     trained = _load_trained(checkpoint, model).to(chosen)
     for path in images:
         image = data.load_image(path, trained.info.image_shape, invert=invert)
@@ -292,12 +313,13 @@ def models(
     device: Device = "auto",
 ) -> None:
     """List the networks: parameters, multiply-adds, input and the pretrained error."""
-    pick_device(device)
-    torch.manual_seed(seed)
     table = Table(box=None, pad_edge=False)
     for column in ("model", "parameters", "multiply-adds", "input", "pretrained error"):
         table.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
-    for name in list_models(pattern):
+    names = list_models(pattern)
+    if not names:
+        raise unknown_name("model", pattern or "", list_models())
+    for name in names:
         network = create_model(name)
         count = sum(parameter.numel() for parameter in network.parameters())
         work = f"{network.multiply_adds():,}" if isinstance(network, PCapsNet) else "-"

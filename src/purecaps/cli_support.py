@@ -19,15 +19,17 @@ from purecaps.errors import ConfigError, PurecapsError
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.recipe import Recipe
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# No markup: names of files and classes may have square brackets.
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 INTERRUPTED = 130
+MOST_PIXELS = 4096
 
 
 def say(text: str) -> None:
     """One line on stderr, as it is: paths are not styled, and not broken at the terminal's width."""
-    err.print(text, markup=False, soft_wrap=True)
+    err.print(text, soft_wrap=True)
 
 
 def recipe_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -54,8 +56,10 @@ def recipe_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(overrides: dict[str, Any]) -> dict[str, Any]:
-    """Only the options that were given; `--augment none` stands for no transform at all."""
+    """Only the options that were given; `--augment none` and `--squash-chunk 0` stand for none at all."""
     values = {name: value for name, value in overrides.items() if value not in (None, [])}
+    if values.get("squash_chunk") == 0:
+        values["squash_chunk"] = None
     if "augment" in values:
         values["augment"] = () if values["augment"] == ["none"] else tuple(values["augment"])
     return values
@@ -73,8 +77,8 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     parts = text.lower().split("x")
-    if len(parts) not in (1, 2) or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ConfigError(f"--image-size: expected a size such as 28 or 28x32, got {text!r}")
+    if len(parts) not in (1, 2) or not all(part.isdecimal() and 0 < int(part) <= MOST_PIXELS for part in parts):
+        raise ConfigError(f"--image-size: expected a size such as 28 or 28x32, up to {MOST_PIXELS}, got {text!r}")
     return (int(parts[0]), int(parts[-1]))
 
 
@@ -94,11 +98,20 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         say(f"purecaps: error: {error}")
         raise SystemExit(1) from error
     except OSError as error:
-        # A full disk or a folder that may not be written to is the user's to mend, not a bug.
-        if debug or error.errno not in (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.EDQUOT):
+        # A full disk, or a path that is no folder or may not be written to, is the user's to mend, not a bug.
+        if debug or (error.filename is None and error.errno not in (errno.ENOSPC, errno.EDQUOT)):
             raise
         say(f"purecaps: error: {error.filename or 'writing'}: {error.strerror}")
         raise SystemExit(1) from error
+    except Exception as error:
+        # Typer's own errors (an unknown option, a word where a number should be); their class moves between versions.
+        if debug or not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+        else:
+            say(f"purecaps: error: {error.format_message()} (see --help)")
+        raise SystemExit(getattr(error, "exit_code", 2)) from error
     except KeyboardInterrupt:
         err.print("interrupted")
         raise SystemExit(INTERRUPTED) from None

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from purecaps.errors import ConfigError
+from purecaps.ops.reference import norm_dtype
 from purecaps.ops.validation import check_floating, shape_text
 
 
@@ -17,12 +18,13 @@ def margin_loss(scores: Tensor, target: Tensor, *, m_pos: float = 0.5, m_neg: fl
 
     Args:
         scores: class scores [B, K], capsule lengths.
-        target: the true classes [B], int64.
+        target: the true classes [B], int64; a number that is no class makes an image of none.
         m_pos: the length that the true class's capsule should exceed.
         m_neg: the length that all other capsules should stay below.
         lam: weight of the other classes' part.
     """
     _check(scores, target)
+    scores = scores.to(norm_dtype(scores))  # squares of small differences vanish in half precision
     true = (target[:, None] == torch.arange(scores.shape[1], device=scores.device)).to(scores.dtype)
     missing = F.relu(m_pos - scores).square()
     excess = F.relu(scores - m_neg).square()

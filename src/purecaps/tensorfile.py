@@ -86,10 +86,13 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
 
 def _refuse_pickle(path: Path) -> None:
     with open(path, "rb") as file:
-        head = file.read(4)
+        head = file.read(9)
+    # A safetensors file begins with its header's length, which may well look like a pickle's first byte, and a brace.
+    if head[8:] == b"{" and int.from_bytes(head[:8], "little") < path.stat().st_size:
+        return
     # torch.save writes a zip archive around a pickle, or, in older versions, a bare pickle.
     if head.startswith(b"PK\x03\x04") or head[:1] == b"\x80":
         raise CheckpointError(
-            f"{path}: refused: this is a pickle (as torch.save writes), which can run any program when it is "
-            "loaded; purecaps reads safetensors files only"
+            f"{path}: refused: this is a pickle or a zip archive with one (as torch.save writes), which can run any "
+            "program when it is loaded; purecaps reads safetensors files only"
         )

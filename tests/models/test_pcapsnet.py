@@ -54,6 +54,18 @@ def test_scores_are_the_lengths_of_the_last_capsules_and_stay_below_one():
     assert (model(images) < 1).all()
 
 
+@pytest.mark.parametrize("impl", ["conv", "reference"])
+def test_second_derivatives_are_finite_for_blank_images(impl):
+    model = create_model("pcapsnet2", impl=impl)
+    images = torch.rand(3, 1, 28, 28)
+    images[0] = 0
+    images[1, :, :, :14] = 0
+    images.requires_grad_()
+    (gradient,) = torch.autograd.grad(model(images).sum(), images, create_graph=True)
+    gradient.square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
 def test_multiply_adds_are_counted_from_the_layers():
     assert create_model("pcapsnet2").multiply_adds() == (
         13 * 13 * 1 * 144 + 11 * 11 * 4 * 288 + 5 * 5 * 4 * 288 + 3 * 3 * 4 * 288 + 1 * 4 * 2880
@@ -111,6 +123,7 @@ def test_listing_takes_a_pattern():
         (lambda: create_model("pcapsnet2", num_classes=1), ConfigError, "num_classes: expected an int >= 2, got 1"),
         (lambda: create_model("pcapsnet2", in_shape=(28, 28)), ConfigError, r"in_shape: .* got \(28, 28\)"),
         (lambda: create_model("pcapsnet2", colour=True), ConfigError, "pcapsnet2: has no option 'colour'"),
+        (lambda: create_model("pcapsnet2", layers=[]), ConfigError, "pcapsnet2: has no option 'layers'"),
         (lambda: create_model("pcapsnet2", mean=(0.1, 0.2)), ConfigError, r"mean: expected 1 numbers.*\(0.1, 0.2\)"),
         (lambda: create_model("pcapsnet2", std=(0.0,)), ConfigError, r"std: expected 1 numbers above 0.*\(0.0,\)"),
         (lambda: create_model("pcapsnet2", squash_chunk=7), ConfigError, "squash_chunk: expected a divisor of the capsule's 16 numbers, got 7"),

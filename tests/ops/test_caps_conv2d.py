@@ -160,6 +160,7 @@ U, W = (2, 3, 5, 5, 1, 4, 6), (3, 3, 3, 2, 1, 6, 7)
         (torch.zeros(U), torch.zeros(W).double(), {}, r"w: expected dtype torch.float32, .* got torch.float64"),
         (torch.zeros(U), torch.zeros(W, device="meta"), {}, r"w: expected to be on cpu, .* got meta"),
         (torch.zeros(U), torch.zeros(W), {"stride": 0}, r"stride: expected an int >= 1 .* got 0"),
+        (torch.zeros(U), torch.zeros(W), {"stride": 1.5}, r"stride: expected an int >= 1 .* got 1.5"),
         (torch.zeros(U), torch.zeros(W), {"padding": (1, -1)}, r"padding: expected an int >= 0 .* got \(1, -1\)"),
         (torch.zeros(U), torch.zeros(W), {"dilation": 3}, r"u: expected a map of at least 7x7 .* got 5x5"),
         (torch.zeros(U), torch.zeros(W), {"dilation": (1, 2, 3)}, r"dilation: .* got \(1, 2, 3\)"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from purecaps.data import Dataset, Split
-from purecaps.data.preprocess import global_contrast_normalise
+from purecaps.data.preprocess import fit_zca, global_contrast_normalise
 from purecaps.errors import ConfigError
 from purecaps.train import Recipe
 from purecaps.train.prepare import hold_out, prepare
@@ -40,14 +40,14 @@ def test_standardising_uses_training_images_only(digits):
     assert prepared.model_options["std"] == pytest.approx([kept.std(correction=0).item()])
 
 
-def test_whitened_images_replace_the_raw_ones():
-    images = torch.randint(0, 256, (60, 3, 6, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    split = Split(images, torch.arange(60) % 2)
-    prepared = prepare(
-        Dataset("noise", split, split, ("a", "b")), Recipe(batch_size=60, preprocess="gcn_zca"), seeds=[0], device="cpu"
-    )
+def test_whitening_is_fitted_on_training_images_and_applied_to_all():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (120, 3, 6, 5), dtype=torch.uint8, generator=generator)
+    train, test = Split(images[:60], torch.arange(60) % 2), Split(images[60:], torch.arange(60) % 2)
+    recipe = Recipe(batch_size=60, preprocess="gcn_zca")
+    prepared = prepare(Dataset("noise", train, test, ("a", "b")), recipe, seeds=[0], device="cpu")
+    expected = fit_zca(global_contrast_normalise(train.images))
+    torch.testing.assert_close(prepared.zca.mean, expected.mean)
+    torch.testing.assert_close(prepared.zca.matrix, expected.matrix, rtol=1e-4, atol=1e-4)
     batch, _ = next(prepared.test.eval_batches(60))
-    torch.testing.assert_close(batch, prepared.zca(global_contrast_normalise(images)))
-    assert torch.equal(prepared.test.images, prepared.train.images), (
-        "test images go through the training set's whitening"
-    )
+    torch.testing.assert_close(batch, prepared.zca(global_contrast_normalise(test.images)))

@@ -13,7 +13,7 @@ from purecaps.train.schedule import learning_rate
 
 
 def images(name: str, channels: int, count: int = 60_000) -> Dataset:
-    split = Split(torch.zeros(1, channels, 1, 1, dtype=torch.uint8).expand(count, -1, -1, -1), torch.arange(count) % 2)
+    split = Split(torch.zeros(1, channels, 1, 1, dtype=torch.uint8).expand(count, -1, 32, 32), torch.arange(count) % 2)
     return Dataset(name, split, split, ("a", "b"))
 
 
@@ -52,6 +52,10 @@ def test_a_small_set_of_photographs_is_not_cropped_and_keeps_most_of_its_images(
     recipe = get_recipe("default", PHOTOS)
     assert not any(spec.startswith("crop") for spec in recipe.augment)
     assert (recipe.val_size, recipe.preprocess) == (20, "standardise")
+
+
+def test_a_folder_that_is_called_cifar10_is_not_cifar10():
+    assert get_recipe("default", images("cifar10", 3, 40)).val_size == 4
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -77,6 +77,7 @@ def run(
     """
     trainer = Trainer(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
     config.save(out / "config.json")
+    command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()
     say("reading the test set")
     results = [
@@ -84,7 +85,6 @@ def run(
         for network in trained.models
     ]
     outcome = Outcome(results, trained, out)
-    command = command or " ".join(["purecaps", *map(shlex.quote, sys.argv[1:])])
     common = record_of(config, trained, device, command)
     records = [
         {**common, "seed": seed, **errors_of(result)} for seed, result in zip(config.all_seeds, results, strict=True)
@@ -104,6 +104,15 @@ def run(
     write_pictures(out, results[0], dataset)
     write_run_report(config, outcome, dataset, records[0])
     return outcome
+
+
+def first_command(out: Path, command: str) -> str:
+    """The command that the run in `out` was begun with, which a later one that goes on with it does not replace."""
+    path = out / "command.txt"
+    if not path.is_file():
+        with atomic_write(path) as temporary:
+            temporary.write_text(command + "\n")
+    return path.read_text().strip()
 
 
 def info_of(config: RunConfig, dataset: Dataset, trained: TrainedRun, record: dict[str, Any]) -> ModelInfo:

@@ -66,8 +66,8 @@ def build_model(
     try:
         return entry.build(in_shape=in_shape or entry.in_shape, num_classes=num_classes, **overrides)
     except TypeError as error:
-        # Python's message for an unknown keyword names the builder, not the option's owner.
-        if "unexpected keyword argument" not in str(error):
+        # Python's message for a wrong keyword names the builder, not the option's owner.
+        if "keyword argument" not in str(error) and "multiple values" not in str(error):
             raise
         wrong = str(error).rsplit("'", 2)[-2]
         raise ConfigError(f"{name}: has no option {wrong!r}") from error

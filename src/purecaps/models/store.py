@@ -108,6 +108,9 @@ def load_pretrained(
 
 def _as_info(meta: Mapping[str, Any]) -> ModelInfo:
     values = dict(meta)
-    for name in ("in_shape", "image_shape", "class_names", "augment"):
-        values[name] = tuple(values[name])
-    return ModelInfo(**values)
+    try:
+        for name in ("in_shape", "image_shape", "class_names", "augment"):
+            values[name] = tuple(values[name])
+        return ModelInfo(**values)
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"expected the description of a network in the file, got {error} in it") from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, unknown_name
+from purecaps.ops.reference import length
 from purecaps.ops.validation import shape_text
 
 POOLS = ("mean", "max")
@@ -35,7 +35,7 @@ class LengthHead(nn.Module):
             raise ConfigError(
                 f"capsules: expected 7 dimensions [B, O, H, W, g, m, p], got {shape_text(capsules.shape)}"
             )
-        lengths = torch.linalg.vector_norm(capsules, dim=(-3, -2, -1))
+        lengths = length(capsules, (-3, -2, -1), keepdim=False)
         pooled: Tensor = lengths.mean(dim=(2, 3)) if self.pool == "mean" else lengths.amax(dim=(2, 3))
         return pooled
 

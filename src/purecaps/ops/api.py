@@ -84,7 +84,8 @@ def caps_block(
 def squash(v: Tensor, dim: int | tuple[int, ...] = (-3, -2, -1)) -> Tensor:
     """Shrinks each capsule to a length below 1 and keeps its direction: (1 - exp(-|v|)) v / |v|.
 
-    Zero capsules stay zero, and their gradient is the limit, the identity.
+    Zero capsules stay zero, and their gradient is the limit, the identity. Lengths may be up to 1e19 in float32, beyond
+    which their squares overflow.
 
     Args:
         v: capsules, [..., g, m, p] for the default `dim`.

@@ -50,8 +50,18 @@ def squash_factor(r: Tensor) -> Tensor:
 
 def squash(v: Tensor, dim: tuple[int, ...]) -> Tensor:
     """(1 - exp(-|v|)) v / |v|, the norm taken over `dim`; zero stays zero, with the identity as gradient."""
-    r = torch.linalg.vector_norm(v, dim=dim, keepdim=True, dtype=norm_dtype(v))
-    return v * squash_factor(r).to(v.dtype)
+    return v * squash_factor(length(v, dim)).to(v.dtype)
+
+
+def length(v: Tensor, dim: tuple[int, ...], *, keepdim: bool = True) -> Tensor:
+    """|v| over `dim`, whose first and second derivatives are finite at zero capsules (and taken as zero there).
+
+    Half-precision capsules are measured in float32. In float32 lengths up to 1e19 are right: beyond, squares overflow.
+    """
+    squares = v.to(norm_dtype(v)).square().sum(dim=dim, keepdim=keepdim)
+    zero = squares == 0
+    # The root of a stand-in: the root's own derivative at zero is infinite, and infinity times zero is not zero.
+    return torch.where(zero, torch.zeros_like(squares), torch.where(zero, torch.ones_like(squares), squares).sqrt())
 
 
 def norm_dtype(v: Tensor) -> torch.dtype:

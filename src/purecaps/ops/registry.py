@@ -101,7 +101,8 @@ def _announce(name: str, u: Tensor) -> None:
         log.info('impl="auto" takes %s', said)
 
 
-register(Implementation("triton", triton.caps_conv2d, triton.caps_block, triton.refuses))
+# By name only, until all of its parity tests have been seen to pass on a GPU; docs/performance.md says what is open.
+register(Implementation("triton", triton.caps_conv2d, triton.caps_block, triton.refuses, automatic=False))
 register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
 register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
 # The specification is slow: only for who asks for it by name.

@@ -18,7 +18,7 @@ def shape_text(shape: tuple[int, ...] | torch.Size) -> str:
 
 def as_pair(value: IntOrPair, name: str, *, least: int) -> Pair:
     """An int or a pair of ints as a pair, each at least `least`."""
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = (value, value) if not isinstance(value, tuple | list) else tuple(value)
     whole = all(isinstance(part, int) and not isinstance(part, bool) and part >= least for part in pair)
     if len(pair) != 2 or not whole:
         raise ConfigError(f"{name}: expected an int >= {least} or a pair of them, got {value!r}")

@@ -121,23 +121,29 @@ class ConsoleWatcher:
             self._bar.stop()
 
 
-class TensorBoard:
-    """Rows as TensorBoard scalars; needs the extra of that name."""
+def require_tensorboard() -> Any:
+    """TensorBoard's writer; an error that says what to install where it is not there."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError(
+            "--tensorboard: expected the package tensorboard, which is not installed; "
+            'pip install "purecaps[tensorboard]"'
+        ) from error
+    return SummaryWriter
 
-    def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError(
-                "tensorboard: expected the package tensorboard, which is not installed; "
-                'pip install "purecaps[tensorboard]"'
-            ) from error
-        self._writer: Any = SummaryWriter(str(folder))
+
+class TensorBoard:
+    """Rows as TensorBoard scalars; needs the extra of that name. Earlier rows past `from_step` are hidden."""
+
+    def __init__(self, folder: Path, *, from_step: int) -> None:
+        self._writer: Any = require_tensorboard()(str(folder), purge_step=from_step + 1)
 
     def add(self, row: Row) -> None:
         for name, value in row.items():
             if name != "step":
                 self._writer.add_scalar(name, value, int(row["step"]))
+        self._writer.flush()
 
     def __enter__(self) -> TensorBoard:
         return self

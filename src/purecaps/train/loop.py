@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import json
 import signal
 import time
@@ -17,17 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
-from purecaps.data.types import Dataset
-from purecaps.errors import PurecapsError
+from purecaps.data.types import Dataset, Split
+from purecaps.errors import ConfigError, DataError, PurecapsError
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
 from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
 from purecaps.train.config import RunConfig
-from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher
+from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher, require_tensorboard
 from purecaps.train.prepare import Prepared, prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
-from purecaps.train.step import Stepper, arithmetic, loss_of, make_optimiser, make_stepper
+from purecaps.train.step import Stepper, arithmetic, graph_obstacle, loss_of, make_optimiser, make_stepper
 
 EVAL_BATCH = 1000
 
@@ -97,8 +98,14 @@ class Trainer:
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
         self.prepared = prepare(dataset, self.recipe, seeds=config.all_seeds, device=device)
+        obstacle = graph_obstacle(self.prepared.train)
+        if graph and obstacle is not None:
+            raise ConfigError(f"--graph: expected {obstacle}; leave it out")
+        if tensorboard:
+            require_tensorboard()
         self.model_options = {**self.recipe.model_options(), **self.prepared.model_options}
         self.num_classes = dataset.num_classes
+        self.data_digest = digest_of(dataset.train)
         networks = [self._new_network(seed) for seed in config.all_seeds]
         self.model = (networks[0] if len(networks) == 1 else ModelStack(networks)).to(device)
         self.averaged = (
@@ -125,7 +132,7 @@ class Trainer:
                 stack.callback(self.watcher.stop)
                 stack.enter_context(self._signals())
                 stack.enter_context(arithmetic(self.recipe, self.device))
-                board = stack.enter_context(TensorBoard(self.out / "tensorboard")) if self.tensorboard else None
+                board = self._board(stack)
                 stepper = make_stepper(self.state, self.prepared.train, self.recipe, self.step, graph=self.graph)
                 while self.step < self.recipe.steps:
                     row = self._window(stepper)
@@ -139,6 +146,11 @@ class Trainer:
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
         finished = [network.eval() for network in self._evaluated_networks()]
         return TrainedRun(finished, self.model_options, self.prepared, metrics.rows, self.seconds)
+
+    def _board(self, stack: contextlib.ExitStack) -> TensorBoard | None:
+        if not self.tensorboard:
+            return None
+        return stack.enter_context(TensorBoard(self.out / "tensorboard", from_step=self.step))
 
     def _window(self, stepper: Stepper) -> Row:
         """Steps up to the next row of metrics, with the validation and the checkpoint due at its end."""
@@ -197,11 +209,16 @@ class Trainer:
             return
         tensors, meta = found
         require_same_run(self.config, RunConfig.from_dict(meta["config"]), str(self.out))
+        if meta["data_digest"] != self.data_digest:
+            raise DataError(
+                f"{self.out}: expected the training images that the run was begun with, "
+                f"got others from {self.config.data}"
+            )
         restore(self.state, tensors, what=str(self.out))
         self.step, self.seconds = meta["step"], meta["seconds"]
 
     def _save(self) -> None:
-        meta = {"config": self.config.as_dict(), "seconds": self.seconds}
+        meta = {"config": self.config.as_dict(), "seconds": self.seconds, "data_digest": self.data_digest}
         save_checkpoint(self.out / "checkpoints", self.step, self.state, meta)
 
     @contextlib.contextmanager
@@ -250,6 +267,14 @@ def require_same_run(asked: RunConfig, saved: RunConfig, where: str) -> None:
         raise PurecapsError(f"{where}: expected the run that was begun there, got another one: {'; '.join(differ)}")
 
 
+def digest_of(split: Split) -> str:
+    """What tells a set of labelled images from another."""
+    state = hashlib.sha256(str(tuple(split.images.shape)).encode())
+    for tensor in (split.images, split.labels):
+        state.update(tensor.contiguous().numpy().data)
+    return state.hexdigest()
+
+
 def _flat(values: dict[str, Any]) -> dict[str, str]:
     recipe = values.pop("recipe")
     return {name: json.dumps(value) for name, value in {**values, **recipe}.items()}
@@ -264,7 +289,7 @@ def _stop_if_not_finite(losses: Tensor, first: int, loader: DeviceLoader) -> Non
         raise DivergedError(
             f"step {step}: expected a finite loss, got {loss} (batch of training images "
             f"{', '.join(map(str, images))}, ...). Try a lower --lr, --grad-clip 1 or --precision fp32; "
-            "the checkpoint before it is kept"
+            "checkpoints written before it are kept"
         )
 
 

@@ -74,7 +74,9 @@ def get_recipe(name: str, dataset: Dataset) -> Recipe:
     """
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
-    if dataset.name == "cifar10" and name in CIFAR_RECIPES:
+    # A user's own folder may be called cifar10 too.
+    is_cifar = (dataset.name, dataset.in_shape, len(dataset.train)) == ("cifar10", (3, 32, 32), 50_000)
+    if is_cifar and name in CIFAR_RECIPES:
         return CIFAR_RECIPES[name]
     recipe = RECIPES[name]
     if name in ("default", "best") and dataset.in_shape[0] > 1:

@@ -154,10 +154,18 @@ def make_stepper(state: State, loader: DeviceLoader, recipe: Recipe, step: int, 
         step: the step to begin with.
         graph: whether to run as a CUDA graph; None does so where it can be done.
     """
-    possible = loader.labels.device.type == "cuda" and len(loader.labels) >= loader.batch_size
-    if graph is None:
-        graph = possible and step < recipe.steps
-    return GraphStepper(state, loader, recipe, step) if graph else EagerStepper(state, loader, recipe)
+    possible = graph_obstacle(loader) is None and step < recipe.steps
+    as_graph = possible if graph is None else graph and step < recipe.steps
+    return GraphStepper(state, loader, recipe, step) if as_graph else EagerStepper(state, loader, recipe)
+
+
+def graph_obstacle(loader: DeviceLoader) -> str | None:
+    """Why steps on these images cannot be a CUDA graph; None where they can."""
+    if loader.labels.device.type != "cuda":
+        return f"a CUDA device, got {loader.labels.device}"
+    if len(loader.labels) < loader.batch_size:
+        return f"at least one batch of {loader.batch_size} training images, got {len(loader.labels)}"
+    return None
 
 
 def update(state: State, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:

@@ -152,3 +152,16 @@ def test_wrong_arguments_are_refused_by_name(call, message):
 
 def block(**options):
     return caps_block(torch.zeros(1, 1, 3, 3, 1, 2, 3), torch.zeros(3, 3, 1, 1, 1, 3, 7), **options)
+
+
+def test_rounding_costs_gradients_the_root_of_what_it_costs_outputs_because_of_the_kink():
+    u, w = normal(64, 1, 28, 28, 1, 1, 1), normal(3, 3, 1, 1, 1, 1, 32, seed=1) / 3
+    errors = {}
+    for slope in (0.1, 1.0):
+        results = []
+        for rounded in (False, True):
+            kernel = (w.float().bfloat16().double() if rounded else w).requires_grad_()
+            y = caps_block(u, kernel, stride=2, negative_slope=slope)
+            results.append(torch.autograd.grad((y * normal(*y.shape, seed=2)).sum(), kernel)[0])
+        errors[slope] = ((results[1] - results[0]).norm() / results[0].norm()).item()
+    assert errors[0.1] > 5 * errors[1.0]

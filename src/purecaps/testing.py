@@ -65,10 +65,10 @@ def assert_block_matches_reference(
 ) -> None:
     """Holds an implementation of the whole block against the float64 specification, in outputs and gradients.
 
-    Leaky ReLU has a kink. Rounding takes a share e of the numbers, those next to zero, over to its other side, and there
-    the gradient is off by nine tenths: by the root of e in norm. So gradients in TF32 (e about 3e-4) differ by 1 % from
-    the specification's with every implementation. To see what an implementation itself loses in low precision, test
-    it with a slope of 1, which has no kink.
+    Leaky ReLU has a kink. Rounding takes a share e of the numbers, those next to zero, over to its other side, and
+    there the gradient is off by nine tenths: by the root of e in norm. So gradients in TF32 (e about 3e-4) differ by
+    1 % from the specification's with every implementation. To see what an implementation itself loses in low
+    precision, test it with a slope of 1, which has no kink.
 
     Args:
         impl: the implementation's name.

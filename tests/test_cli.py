@@ -20,6 +20,7 @@ VERBS = [
     ["eval"],
     ["predict"],
     ["models"],
+    ["bench"],
     ["data", "list"],
     ["data", "fetch"],
     ["data", "verify"],

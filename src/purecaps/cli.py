@@ -19,9 +19,11 @@ from purecaps.cli_support import err, log_to_stderr, one_line_errors, out, parse
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import ConfigError, DataError, unknown_name
-from purecaps.evaluate import Result, evaluate
+from purecaps.evaluate import Result, evaluate, pictures
 from purecaps.evaluate.trained import TrainedModel
+from purecaps.experiments import bench as benching
 from purecaps.experiments import run as runs
+from purecaps.experiments.contenders import CONTENDERS
 from purecaps.models import create_model, list_models
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.registry import get_entry
@@ -333,6 +335,48 @@ def _pretrained_error(name: str) -> str:
         return "-"
     info = load_pretrained(name, None, 10, {})[1]
     return f"{info.record['test_error']:.2f} % {info.trained_on}"
+
+
+@app.command(epilog="Example: purecaps bench --models pcapsnet2 --batches 128,1024 --modes train")
+def bench(
+    *,
+    models: Annotated[str, typer.Option(help="P-CapsNets to time, with commas between.")] = "pcapsnet2",
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "128",
+    modes: Annotated[str, typer.Option(help="train, inference or both.")] = "train,inference",
+    contenders: Annotated[
+        str, typer.Option(help=f"Ways to run them: {', '.join(CONTENDERS)}; those of other devices are left out.")
+    ] = "conv,compile,gemm,triton,cnn",
+    rounds: Annotated[int, typer.Option(help="How often each is timed, in turn.")] = 10,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Append the rows to this CSV file.")] = None,
+    picture: Annotated[Path | None, typer.Option("--plot", help="Draw images/s against batch size here.")] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """Time ways to run a network side by side, behind a parity check."""
+    try:
+        sizes = [int(size) for size in batches.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--batches: expected numbers with commas between, got {batches!r}") from error
+    rows = benching.bench(
+        models.split(","),
+        sizes,
+        modes.split(","),
+        contenders.split(","),
+        device=pick_device(device),
+        rounds=rounds,
+        say=say,
+    )
+    if csv_file is not None:
+        benching.append_csv(csv_file, rows)
+    if picture is not None:
+        pictures.save(benching.plot(rows), picture)
+    table = Table(box=None, pad_edge=False)
+    for position, heading in enumerate(benching.HEADINGS):
+        table.add_column(heading, justify="left" if position in (0, 1, 3) else "right", no_wrap=True)
+    for line in benching.table(rows):
+        table.add_row(*line)
+    out.print(table)
+    out.print(f"{rows[0].hardware}, torch {rows[0].torch}; x conv: times faster than conv2d in this run")
 
 
 @data_app.command("list", epilog="Example: purecaps data list")

@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import inspect
 import logging
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -20,7 +21,9 @@ from purecaps.train.loop import InterruptedRunError
 from purecaps.train.recipe import Recipe
 
 # No markup: names of files and classes may have square brackets.
-out = Console(highlight=False, markup=False)
+# Into a file or a pipe, tables are not cut at a width that nobody chose.
+WIDE = 200
+out = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDE)
 err = Console(stderr=True, highlight=False, markup=False)
 
 INTERRUPTED = 130

@@ -1,6 +1,7 @@
 """Benchmarks: nothing is timed that does not compute the right thing."""
 
 import csv
+import dataclasses
 import re
 
 import pytest
@@ -65,7 +66,10 @@ def test_rows_are_appended_to_a_csv_file(rows, tmp_path):
 
 
 def test_a_plot_has_a_panel_for_each_model_and_mode(rows):
-    assert [axis.get_title(loc="left") for axis in plot(rows).axes] == ["pcapsnet1, inference", "pcapsnet1, train"]
+    more = [dataclasses.replace(row, batch=64) for row in rows]
+    titles = [axis.get_title(loc="left") for axis in plot(rows).axes]
+    assert titles == ["pcapsnet1, inference, batch 32", "pcapsnet1, train, batch 32"]
+    assert [len(axis.lines) for axis in plot([*rows, *more]).axes] == [4, 4]
 
 
 @pytest.mark.parametrize("parameters", [2952, 170_784])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, PurecapsError, unknown_name
@@ -29,6 +30,7 @@ from purecaps.models.registry import get_entry
 
 MODES = ("train", "inference")
 WARM_UP = 3
+COLOURS = ("#7f7f7f", "#0072b2", "#009e73", "#c44e00", "#cc79a7", "#56b4e9", "#e69f00")
 # float32 in another order of summation, and on CUDA in TF32.
 PARITY = {"cpu": 1e-3, "cuda": 2e-2}
 
@@ -257,7 +259,7 @@ def append_csv(path: Path, rows: Sequence[Row]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     with open(path, "a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerows(
@@ -267,16 +269,35 @@ def append_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """Images a second against batch size, a panel for each model and mode, a line for each contender."""
+    """Images a second, a panel for each model and mode: bars for one batch size, lines against several."""
     panels = sorted({(row.model, row.mode) for row in rows})
+    names = list(dict.fromkeys(row.contender for row in rows))
+    colours = dict(zip(names, COLOURS * len(names), strict=False))
     with styled():
-        figure = Figure(figsize=(4.2 * len(panels), 3.2), layout="constrained")
+        figure = Figure(figsize=(3.6 * len(panels) + 0.8, 2.8), layout="constrained")
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (model, mode) in zip(axes, panels, strict=True):
-            for name in dict.fromkeys(row.contender for row in rows):
-                points = [row for row in rows if (row.model, row.mode, row.contender) == (model, mode, name)]
-                axis.plot([row.batch for row in points], [row.images_per_s for row in points], marker="o", label=name)
-            axis.set(title=f"{model}, {mode}", xlabel="batch", xscale="log", yscale="log")
-        axes[0].set_ylabel("images/s")
-        axes[-1].legend()
+            here = [row for row in rows if (row.model, row.mode) == (model, mode)]
+            sizes = sorted({row.batch for row in here})
+            if len(sizes) == 1:
+                shown = list(reversed(here))
+                axis.barh(
+                    [row.contender for row in shown],
+                    [row.images_per_s for row in shown],
+                    color=[colours[row.contender] for row in shown],
+                )
+                axis.set(title=f"{model}, {mode}, batch {sizes[0]}", xlabel="images/s")
+                axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+                continue
+            for name in names:
+                points = sorted((row.batch, row.images_per_s) for row in here if row.contender == name)
+                axis.plot(*zip(*points, strict=True), marker="o", markersize=3, color=colours[name], label=name)
+            axis.set(title=f"{model}, {mode}", xlabel="batch", ylabel="images/s", xscale="log", yscale="log")
+            axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_minor_formatter(NullFormatter())
+        if axes[0].lines:
+            figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure

@@ -21,6 +21,7 @@ VERBS = [
     ["predict"],
     ["models"],
     ["bench"],
+    ["export", "c"],
     ["data", "list"],
     ["data", "fetch"],
     ["data", "verify"],
@@ -176,6 +177,12 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(here, digits_fi
 
     whole, parts = (load_model(here / name / "model.safetensors")[0].state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_network_is_written_as_c(here, capsys):
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--pretrained", "--out", "c") == 0
+    assert {path.name for path in (here / "c").iterdir()} == {"pcapsnet2.c", "pcapsnet2.h"}
+    assert "weights 15,552 bytes" in capsys.readouterr().out
 
 
 def test_models_lists_parameters_and_work(capsys):

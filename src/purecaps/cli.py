@@ -24,6 +24,7 @@ from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import bench as benching
 from purecaps.experiments import run as runs
 from purecaps.experiments.contenders import CONTENDERS
+from purecaps.export.c import export_c
 from purecaps.models import create_model, list_models
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.registry import get_entry
@@ -48,6 +49,12 @@ data_app = typer.Typer(
     epilog="Example: purecaps data fetch mnist",
 )
 app.add_typer(data_app, name="data")
+export_app = typer.Typer(
+    no_args_is_help=True,
+    help="Write a trained network for other programs.",
+    epilog="Example: purecaps export c --model pcapsnet2 --out pcapsnet2_c",
+)
+app.add_typer(export_app, name="export")
 
 
 def _check_seed(seed: int) -> int:
@@ -377,6 +384,29 @@ def bench(
         table.add_row(*line)
     out.print(table)
     out.print(f"{rows[0].hardware}, torch {rows[0].torch}; x conv: times faster than conv2d in this run")
+
+
+Pretrained = Annotated[bool, typer.Option("--pretrained", help="The packaged weights; what --model takes anyway.")]
+
+
+@export_app.command("c", epilog="Example: purecaps export c --model pcapsnet2 --pretrained --out pcapsnet2_c")
+def export_c_verb(
+    *,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the C file and its header.")],
+    model: PretrainedModel = None,
+    pretrained: Pretrained = False,
+    checkpoint: Weights = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """One C99 file and a header, with the weights inside: no allocation, no dependency but <math.h>."""
+    report = export_c(_load_trained(checkpoint, model), out_dir)
+    for path in (report.source, report.header):
+        out.print(str(path), soft_wrap=True)
+    out.print(
+        f"weights {report.weight_bytes:,} bytes, static memory {report.ram_bytes:,} bytes, "
+        f"{report.multiply_adds:,} multiply-adds an image"
+    )
 
 
 @data_app.command("list", epilog="Example: purecaps data list")

@@ -10,12 +10,14 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 from purecaps import data, losses, nn, ops
 from purecaps._version import __version__
+from purecaps.inference import compile_inference
 from purecaps.models import Layer, PCapsNet, create_model, list_models, load_model, save_model
 
 __all__ = [
     "Layer",
     "PCapsNet",
     "__version__",
+    "compile_inference",
     "create_model",
     "data",
     "list_models",

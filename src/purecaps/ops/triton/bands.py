@@ -1,7 +1,7 @@
 """Capsule kernels as band matrices, one a kernel row: what the fused network multiplies whole rows of a map with.
 
 A row of a map, all its capsules side by side, times a matrix that repeats the kernel along the diagonal is that kernel
-row's share of an output row. Most of such a matrix is zeros, three to four in five for the paper's small networks, and
+row's share of an output row. Most of such a matrix is zeros, seven numbers in eight for pcapsnet2 with the padding, and
 tensor cores have that arithmetic to spare; what they do not have is a way to gather windows out of registers.
 """
 
@@ -21,6 +21,8 @@ KERNEL = (3, 3)
 # Numbers in a row of a map, padded; beyond, matrices and histories of rows outgrow a multiprocessor.
 MOST_COLUMNS = 256
 MOST_M = 8
+# Of the largest matrix: a program has 227 KB of shared memory on Hopper, and needs some 50 KB beside it.
+MOST_BYTES = 128 * 1024
 LEAST_SIDE = 16  # of a matrix that a tensor core takes
 
 
@@ -38,8 +40,8 @@ class Stage:
 class Bands:
     """A network as its five stacks of matrices.
 
-    Numbers of a row lie in the order (x, c, n), n padded to a power of two, and the whole row likewise. Rows of capsules,
-    m, are rows of the product: the first matrix, which makes them, has columns (m, x, o, n).
+    Numbers of a row lie in the order (x, c, n), n padded to a power of two, and the whole row likewise. Rows of
+    capsules, m, are rows of the product: the first matrix, which makes them, has columns (m, x, o, n).
 
     Args:
         matrices: for each layer [3, K, N], the share of each kernel row.
@@ -67,12 +69,13 @@ class Bands:
         return columns // self.m if layer == 0 else columns
 
 
-def refuses(stages: Sequence[Stage], in_shape: tuple[int, int, int]) -> str | None:
+def refuses(stages: Sequence[Stage], in_shape: tuple[int, int, int], dtype: torch.dtype) -> str | None:
     """Why one kernel cannot hold a network; None where it can.
 
     Args:
         stages: the layers, first to last.
         in_shape: the images' (channels, height, width).
+        dtype: that layers are multiplied in.
     """
     if len(stages) != DEPTH:
         return f"{len(stages)} layers, only networks of {DEPTH} are covered"
@@ -91,14 +94,24 @@ def refuses(stages: Sequence[Stage], in_shape: tuple[int, int, int]) -> str | No
     for number in (3, 4, 5):
         before, n = stages[number - 2].weight.shape[6], stages[number - 1].weight.shape[5]
         if before != n:
-            return f"layer {number} reads rows of {n} out of capsules with rows of {before}, only equal ones are covered"
+            return (
+                f"layer {number} reads rows of {n} out of capsules with rows of {before}, only equal ones are covered"
+            )
     maps = _maps(stages, in_shape)
     if maps[-1] != (1, 1):
         return f"a last map of {maps[-1][0]}x{maps[-1][1]}, only 1x1 is covered"
-    for number in range(DEPTH + 1):
-        row = _row_numbers(stages, in_shape, maps, number)
+    rows = [_row_numbers(stages, in_shape, maps, number) for number in range(DEPTH + 1)]
+    for number, row in enumerate(rows):
         if row > MOST_COLUMNS:
             return f"{row} numbers in a row of map {number}, only up to {MOST_COLUMNS} are covered"
+    for number in range(1, DEPTH + 1):
+        m = power_of_two(numbers // stages[1].weight.shape[5]) if number == 1 else 1
+        size = _padded_side(rows[number - 1]) * m * _padded_side(rows[number]) * dtype.itemsize
+        if size > MOST_BYTES:
+            return (
+                f"layer {number} has matrices of {size // 1024} KB in {dtype}, only up to {MOST_BYTES // 1024} KB are "
+                "covered: half precision halves them"
+            )
     return None
 
 
@@ -114,8 +127,7 @@ def make_bands(stages: Sequence[Stage], in_shape: tuple[int, int, int], dtype: t
     n = stages[1].weight.shape[5]
     m = power_of_two(stages[0].weight.shape[6] // n)
     matrices = [_first_band(stages[0], maps[0][1], maps[1][1], n, m)]
-    for layer in range(1, DEPTH):
-        matrices.append(_band(stages[layer], maps[layer][1], maps[layer + 1][1]))
+    matrices += [_band(stages[layer], maps[layer][1], maps[layer + 1][1]) for layer in range(1, DEPTH)]
     widths = [power_of_two(n)] + [power_of_two(stage.weight.shape[6]) for stage in stages[1:]]
     return Bands(
         matrices=tuple(matrix.to(dtype).contiguous() for matrix in matrices),
@@ -165,12 +177,13 @@ def _row_numbers(stages: Sequence[Stage], in_shape: tuple[int, int, int], maps: 
 def _first_band(stage: Stage, width: int, out_width: int, n: int, m: int) -> Tensor:
     """[3, (c, x), (m, x', o, n)]: pixels of one image row to the rows of capsules that the second layer reads."""
     kh, kw, _, O, _, C, p = stage.weight.shape
-    kernel = stage.weight.detach()[:, :, 0, :, 0].unflatten(-1, (p // n, n)).permute(0, 1, 3, 4, 2, 5)
+    kernel = (
+        stage.weight.detach()[:, :, 0, :, 0].unflatten(-1, (p // n, n)).permute(0, 1, 3, 4, 2, 5)
+    )  # [kh, kw, C, m, O, n]
     columns = _padded_side(out_width * O * power_of_two(n))
     matrix = kernel.new_zeros(kh, C, width, m, out_width, O, power_of_two(n))
     for x in range(out_width):
         for j in range(kw):
-            # kernel [kh, kw, C, m, O, n]
             matrix[:, :, x * stage.geometry.stride[1] + j, : p // n, x, :, :n] = kernel[:, j]
     rows = torch.nn.functional.pad(matrix.reshape(kh, C * width, m, -1), (0, columns - matrix[0, 0, 0, 0].numel()))
     return _padded(rows.reshape(kh, C * width, m * columns))

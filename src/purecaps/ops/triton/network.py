@@ -1,18 +1,23 @@
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator,no-any-return"
 """A whole small network in one kernel: images in, lengths or classes out, nothing in memory between the layers.
 
-A program takes a block of images and walks down their rows. Rows of the product are (image, m), columns are a whole row of
-a map (x, c, n), and each layer is three products with band matrices (bands.py), one for each kernel row. A layer's output
-row so has the very shape that the next layer multiplies, and the only thing ever to be kept are the last three rows of
-each map: they stay in registers and rotate as the loop goes on, as lines do in a line buffer. The fifth layer adds up as
-rows of the fourth come in. No windows are gathered, and no index is computed but those of the image.
+A program takes a block of images and walks down their rows. Rows of the product are (image, m), columns are a whole
+row of a map (x, c, n), and each layer is three products with band matrices (bands.py), one for each kernel row. So a
+layer's output row has the very shape that the next layer multiplies, and all that has to be kept are the last three
+rows of each map: they stay in registers and rotate as the loop goes on, as in a line buffer. The fifth layer adds up
+as rows of the fourth come in. No windows are gathered, and no index is computed but those of the image.
 
-Weighed against it: windows gathered from a scratch buffer in the cache, layer by layer, need no zeros in the matrices but
-write and read every map, 9 to 36 times the traffic of the images, in pieces of 8 bytes; a kernel of 4 or 8 columns fills a
-tensor core no better than a band does. Dense matrices for whole maps would be 2704 x 3872 in the second layer.
+Weighed against it:
+- Windows gathered from a scratch buffer in the cache, layer by layer: no zeros in the matrices, but every map is
+  written and read back nine times over in pieces of 8 bytes, and a kernel of 4 columns leaves half of a tensor core
+  idle as well.
+- Dense matrices for whole maps: 2704 x 3872 numbers in the second layer alone.
+- The first layer without tensor cores, nine products a number: more instructions, by the compiler's count, and more
+  exchanges between threads than the band.
 
 For pcapsnet2 the padded products are 1.7 million multiply-adds an image, eight times the network's own: at 50 million
-images a second 170 TFLOP/s, a fifth of what an H200 multiplies in float16.
+images a second 170 TFLOP/s, a fifth of what an H200 multiplies in float16. By the compiler's count, the activation
+costs more instructions than the products do.
 """
 
 from __future__ import annotations
@@ -41,22 +46,37 @@ def load_matrix(ptr, i, K: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def load_or_keep(held, ptr, i: tl.constexpr, K: tl.constexpr, N: tl.constexpr, HOLD: tl.constexpr):
-    if HOLD:
-        return held
-    else:
-        return load_matrix(ptr, i, K, N)
+    return held if HOLD else load_matrix(ptr, i, K, N)
+
+
+@triton.jit
+def short_squash_factor(squares):
+    """f(r) from r^2, to the 11 bits that half precision keeps.
+
+    Every thread that holds a piece of a capsule computes the factor, so it is as dear as the products: two special
+    functions and a handful of additions here, thirty instructions in `squash_factor`.
+    """
+    safe = tl.maximum(squares, 1e-24)
+    reciprocal = tl.rsqrt(safe)
+    r = safe * reciprocal
+    near = 1 - r * (0.5 - r * (1 / 6))
+    return tl.where(safe < 4e-4, near, reciprocal - tl.exp(-r) * reciprocal)
 
 
 @triton.jit
 def squashed(total, slope, M: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr):
     """Leaky ReLU and squash of a row of capsules, in the precision that the next layer multiplies in."""
     total = tl.where(total > 0, total, total * slope)
-    r = tl.sqrt(sum_capsules(total * total, total.shape[0], total.shape[1], M, WIDTH))
-    return (total * spread_capsules(squash_factor(r), total.shape[0], total.shape[1], M, WIDTH)).to(DTYPE)
+    squares = sum_capsules(total * total, total.shape[0], total.shape[1], M, WIDTH)
+    exact: tl.constexpr = DTYPE == tl.float32  # noqa: SIM300
+    factor = squash_factor(tl.sqrt(squares)) if exact else short_squash_factor(squares)
+    return (total * spread_capsules(factor, total.shape[0], total.shape[1], M, WIDTH)).to(DTYPE)
 
 
 @triton.jit
-def product(row0, row1, row2, w_ptr, held, K: tl.constexpr, N: tl.constexpr, HOLD: tl.constexpr, PRECISION: tl.constexpr):
+def product(
+    row0, row1, row2, w_ptr, held, K: tl.constexpr, N: tl.constexpr, HOLD: tl.constexpr, PRECISION: tl.constexpr
+):
     """Three rows of a map times the three rows of a kernel."""
     total = tl.dot(row0, load_or_keep(held[0], w_ptr, 0, K, N, HOLD), input_precision=PRECISION)
     total = tl.dot(row1, load_or_keep(held[1], w_ptr, 1, K, N, HOLD), total, input_precision=PRECISION)
@@ -89,7 +109,7 @@ def first_row(
     return squashed(tl.reshape(total, (IMAGES * M, N)), slope, M, WIDTH, DTYPE)
 
 
-@triton.jit(do_not_specialize=["batch"])
+@triton.jit(do_not_specialize=["batch", "zero"])
 def network_kernel(
     images_ptr,
     scale_ptr,
@@ -101,6 +121,7 @@ def network_kernel(
     w5_ptr,
     out_ptr,
     batch,
+    zero,
     slope,
     CHANNELS: tl.constexpr,
     H: tl.constexpr,
@@ -124,11 +145,17 @@ def network_kernel(
     STRIDE3: tl.constexpr,
     STRIDE4: tl.constexpr,
     IMAGES: tl.constexpr,
-    HOLD: tl.constexpr,
+    HOLD1: tl.constexpr,
+    HOLD2: tl.constexpr,
+    HOLD3: tl.constexpr,
     CLASS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """HOLD keeps the first three layers' matrices in shared memory; CLASS writes the longest capsule, not the lengths."""
+    """HOLD1 to 3 keep a layer's matrices in shared memory; CLASS writes the longest capsule, not the lengths.
+
+    `zero` is 0, which the compiler must not know: times the row and added to a pointer, it keeps loads of matrices that
+    are not held inside of the loop. Moved out of it, all of them would be held at once.
+    """
     dtype: tl.constexpr = w1_ptr.dtype.element_ty
     rows: tl.constexpr = IMAGES * M
     k = tl.arange(0, K1)
@@ -137,13 +164,15 @@ def network_kernel(
     held1 = (0, 0, 0)
     held2 = (0, 0, 0)
     held3 = (0, 0, 0)
-    if HOLD:
+    if HOLD1:
         held1 = (
             load_matrix(w1_ptr, 0, K1, M * N1),
             load_matrix(w1_ptr, 1, K1, M * N1),
             load_matrix(w1_ptr, 2, K1, M * N1),
         )
+    if HOLD2:
         held2 = (load_matrix(w2_ptr, 0, N1, N2), load_matrix(w2_ptr, 1, N1, N2), load_matrix(w2_ptr, 2, N1, N2))
+    if HOLD3:
         held3 = (load_matrix(w3_ptr, 0, N2, N3), load_matrix(w3_ptr, 1, N2, N3), load_matrix(w3_ptr, 2, N2, N3))
 
     for first_image in range(tl.program_id(0) * IMAGES, batch, tl.num_programs(0) * IMAGES):
@@ -160,43 +189,51 @@ def network_kernel(
         c1 = c0
         c2 = c0
         y = 0
+        pin = 0
         # What the first output rows need beyond the stride that every row brings in.
         for _ in tl.static_range(3 - STRIDE2):
             a0, a1 = a1, a2
+            pin = tl.multiple_of(y * zero, 16)
             a2 = first_row(
-                corners, real, scale, shift, y, w1_ptr, held1, slope, H, W, CHANNELS, M, K1, N1, WIDTH1, STRIDE1,
-                IMAGES, HOLD, dtype, PRECISION,
+                corners, real, scale, shift, y, w1_ptr + pin, held1, slope, H, W, CHANNELS, M, K1, N1,
+                WIDTH1, STRIDE1, IMAGES, HOLD1, dtype, PRECISION,
             )  # fmt: skip
             y += 1
         for _ in tl.static_range(3 - STRIDE3):
             for _ in tl.static_range(STRIDE2):
                 a0, a1 = a1, a2
+                pin = tl.multiple_of(y * zero, 16)
                 a2 = first_row(
-                    corners, real, scale, shift, y, w1_ptr, held1, slope, H, W, CHANNELS, M, K1, N1, WIDTH1, STRIDE1,
-                    IMAGES, HOLD, dtype, PRECISION,
+                    corners, real, scale, shift, y, w1_ptr + pin, held1, slope, H, W, CHANNELS, M, K1, N1,
+                    WIDTH1, STRIDE1, IMAGES, HOLD1, dtype, PRECISION,
                 )  # fmt: skip
                 y += 1
             b0, b1 = b1, b2
-            b2 = squashed(product(a0, a1, a2, w2_ptr, held2, N1, N2, HOLD, PRECISION), slope, M, WIDTH2, dtype)
+            total2 = product(a0, a1, a2, w2_ptr + pin, held2, N1, N2, HOLD2, PRECISION)
+            b2 = squashed(total2, slope, M, WIDTH2, dtype)
 
         last = tl.zeros((rows, N5), dtype=tl.float32)
         for row in range(ROWS3):
             for _ in tl.static_range(STRIDE3):
                 for _ in tl.static_range(STRIDE2):
                     a0, a1 = a1, a2
+                    pin = tl.multiple_of(y * zero, 16)
                     a2 = first_row(
-                        corners, real, scale, shift, y, w1_ptr, held1, slope, H, W, CHANNELS, M, K1, N1, WIDTH1,
-                        STRIDE1, IMAGES, HOLD, dtype, PRECISION,
+                        corners, real, scale, shift, y, w1_ptr + pin, held1, slope, H, W, CHANNELS, M, K1, N1,
+                        WIDTH1, STRIDE1, IMAGES, HOLD1, dtype, PRECISION,
                     )  # fmt: skip
                     y += 1
                 b0, b1 = b1, b2
-                b2 = squashed(product(a0, a1, a2, w2_ptr, held2, N1, N2, HOLD, PRECISION), slope, M, WIDTH2, dtype)
+                total2 = product(a0, a1, a2, w2_ptr + pin, held2, N1, N2, HOLD2, PRECISION)
+                b2 = squashed(total2, slope, M, WIDTH2, dtype)
             c0, c1 = c1, c2
-            c2 = squashed(product(b0, b1, b2, w3_ptr, held3, N2, N3, HOLD, PRECISION), slope, M, WIDTH3, dtype)
+            total3 = product(b0, b1, b2, w3_ptr + pin, held3, N2, N3, HOLD3, PRECISION)
+            c2 = squashed(total3, slope, M, WIDTH3, dtype)
             # Before three rows have come in, and between strides, there is no such output row: its weights are zeros.
             ahead = row - 2
             position = tl.where(ahead % STRIDE4 == 0, ahead // STRIDE4, -1)
-            d = squashed(product(c0, c1, c2, w4_ptr, held3, N3, N4, False, PRECISION), slope, M, WIDTH4, dtype)
+            total4 = product(c0, c1, c2, w4_ptr + pin, held3, N3, N4, False, PRECISION)
+            d = squashed(total4, slope, M, WIDTH4, dtype)
             last = tl.dot(d, load_matrix(w5_ptr, position, N4, N5), last, input_precision=PRECISION)
 
         last = tl.where(last > 0, last, last * slope)
@@ -218,25 +255,26 @@ class Launch:
     Args:
         images: images that one program takes at a time, a power of two.
         warps: of 32 threads, in a program.
-        hold: whether the first three layers' matrices stay in shared memory.
+        hold: layers, of the first three, whose matrices stay in shared memory; others are read from the cache.
         programs: at most so many for each multiprocessor; each goes on to further images.
     """
 
     images: int
     warps: int
-    hold: bool
+    hold: tuple[int, ...]
     programs: int
 
 
-HELD_BYTES = 160 * 1024
+def plan(bands: Bands) -> Launch:
+    """A first guess, from the compiler's counts of registers and shared memory alone.
 
-
-def plan(bands: Bands, batch: int) -> Launch:
-    """Sixteen images fill a warp group's 64 rows where m = 4."""
-    held = sum(matrix.numel() * matrix.element_size() for matrix in bands.matrices[:3])
-    images = max(16, 64 // bands.m)
-    return Launch(images=images, warps=8 if max(bands.columns(layer) for layer in range(5)) > 128 else 4,
-                  hold=held <= HELD_BYTES, programs=2)
+    Sixteen images of m = 4 are 64 rows, the fewest that Hopper's tensor cores take at full speed; two such programs fit
+    a multiprocessor. Wide networks would spill most of their registers at that size.
+    """
+    second = bands.matrices[1]
+    if second.numel() * second.element_size() <= 48 * 1024:
+        return Launch(images=64 // bands.m, warps=4, hold=(2,), programs=2)
+    return Launch(images=32 // bands.m, warps=8, hold=(), programs=1)
 
 
 def launch_network(
@@ -264,7 +302,7 @@ def launch_network(
     shape, dtype = ((batch,), torch.int64) if classes else ((batch, bands.classes), torch.float32)
     out = memory.empty(shape, dtype, images.device)
     if batch:
-        chosen = launch or plan(bands, batch)
+        chosen = launch or plan(bands)
         programs = min(triton.cdiv(batch, chosen.images), chosen.programs * _processors(images.device))
         network_kernel[(programs,)](
             images,
@@ -273,13 +311,17 @@ def launch_network(
             *bands.matrices,
             out,
             batch,
+            0,
             bands.slope,
             **constants(bands),
             IMAGES=chosen.images,
-            HOLD=chosen.hold,
+            HOLD1=1 in chosen.hold,
+            HOLD2=2 in chosen.hold,
+            HOLD3=3 in chosen.hold,
             CLASS=classes,
             PRECISION=precision,
             num_warps=chosen.warps,
+            num_stages=1,
         )
     return out
 

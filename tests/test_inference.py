@@ -1,0 +1,159 @@
+"""compile_inference: what it takes, what it refuses, and the path without kernels."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+from purecaps import Layer, PCapsNet, compile_inference, create_model
+from purecaps.errors import ConfigError
+
+LAYERS = [Layer(1, None, 16, stride=2), Layer(1, 4, 6), Layer(1, 6, 4, stride=2), Layer(1, 4, 6), Layer(None, 6, 4)]
+
+
+def replaced(position, **changes):
+    """The paper's smallest network with one layer changed."""
+    layers = list(LAYERS)
+    layers[position] = replace(layers[position], **changes)
+    return layers
+
+
+@pytest.fixture
+def with_kernels(monkeypatch):
+    """As on a machine that has what the kernels need: refusals are then the network's own."""
+    monkeypatch.setattr("purecaps.ops.triton.missing", lambda device_type: None)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
+def test_conv_gives_the_lengths_of_the_network(precision, digits):
+    model, images = create_model("pcapsnet2", pretrained=True), digits.test.images[:9]
+    got = compile_inference(model, impl="conv", precision=precision)(images)
+    true = model.double()(images.double() / 255)
+    assert got.dtype == torch.float32
+    tolerance = {"fp32": 2e-6, "tf32": 4e-3, "fp16": 4e-3, "bf16": 3e-2}[precision]
+    assert (got.double() - true).abs().max() <= tolerance
+
+
+def test_conv_gives_the_classes_of_the_network(digits):
+    model, images = create_model("pcapsnet1", pretrained=True), digits.test.images
+    got = compile_inference(model, impl="conv", precision="fp32", output="class")(images)
+    assert got.dtype == torch.int64
+    assert torch.equal(got, model(images.float() / 255).argmax(dim=1))
+
+
+def test_bytes_and_fractions_of_255_give_the_same(digits):
+    function = compile_inference(create_model("pcapsnet1"), impl="conv", precision="fp32")
+    images = digits.test.images[:3]
+    torch.testing.assert_close(function(images), function(images.float() / 255))
+
+
+def test_the_network_stays_as_it_was_and_later_changes_do_not_reach_the_function(digits):
+    model, images = create_model("pcapsnet1").train(), digits.test.images[:2]
+    function = compile_inference(model, impl="conv", precision="fp16")
+    before = function(images)
+    assert model.training
+    assert all(weight.dtype == torch.float32 and weight.requires_grad for weight in model.parameters())
+    model.reset_parameters()
+    assert torch.equal(function(images), before)
+
+
+def test_nothing_is_recorded_for_gradients(digits):
+    assert not compile_inference(create_model("pcapsnet1"), impl="conv")(digits.test.images[:1]).requires_grad
+
+
+def test_auto_says_what_it_took_and_why(caplog, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with caplog.at_level(logging.INFO, logger="purecaps.inference"):
+        function = compile_inference(create_model("pcapsnet2"), impl="auto")
+    assert function.impl == "conv"
+    assert caplog.messages == ["inference by conv (device cpu, only cuda is covered)"]
+
+
+def test_auto_goes_on_with_conv_where_the_kernel_does_not_fit_the_device(with_kernels, caplog, monkeypatch):
+    def too_large(*arguments):
+        raise ConfigError("out of shared memory")
+
+    monkeypatch.setattr("purecaps.inference._one_kernel", too_large)
+    with caplog.at_level(logging.INFO, logger="purecaps.inference"):
+        assert compile_inference(create_model("pcapsnet2"), impl="auto").impl == "conv"
+    assert caplog.messages == ["inference by conv (out of shared memory)"]
+    with pytest.raises(ConfigError, match="out of shared memory"):
+        compile_inference(create_model("pcapsnet2"), impl="triton")
+
+
+def test_the_text_form_says_what_it_is():
+    function = compile_inference(create_model("pcapsnet2"), impl="conv", output="class")
+    assert repr(function) == "CompiledInference(1x28x28 -> class, conv, fp16, cpu)"
+
+
+def test_the_kernel_is_refused_on_a_cpu(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ConfigError, match=r'"triton" does not cover this network \(device cpu.*use "auto" or "conv"'):
+        compile_inference(create_model("pcapsnet2"), impl="triton")
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "reason"),
+    [
+        (LAYERS[:1] + LAYERS[3:], {"in_shape": (1, 12, 12)}, r"3 layers, only networks of 5"),
+        (replaced(1, padding=1), {"in_shape": (1, 28, 28)}, r"layer 2 has padding \(1, 1\)"),
+        (replaced(2, kernel=5), {"in_shape": (1, 32, 32)}, r"layer 3 has a kernel of 5x5"),
+        (replaced(3, stride=4), {"in_shape": (1, 51, 51)}, r"layer 4 has stride \(4, 4\)"),
+        (LAYERS, {"squash_chunk": 8}, r"layer 1 has squash_chunk = 8"),
+        (LAYERS, {"in_shape": (1, 32, 32)}, r"a last map of 2x2"),
+        (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"352 numbers in a row of map 2, only up to 256"),
+        (replaced(2, n=2), {}, r"layer 3 reads rows of 2 out of capsules with rows of 6"),
+        ([Layer(1, None, 36, stride=2), *LAYERS[1:]], {}, r"capsules of 9 rows, only up to 8"),
+        ([Layer(1, 1, 4, stride=2), *LAYERS[1:]], {"in_shape": (2, 28, 28)}, r"a first layer of n = 1"),
+        ([Layer(1, None, 8, g=2, stride=2), *LAYERS[1:]], {"in_shape": (2, 28, 28)}, r"layer 1 has g = 2"),
+    ],
+)
+def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(with_kernels, layers, options, reason):
+    model = PCapsNet(layers, **options)
+    with pytest.raises(ConfigError, match=rf'"triton" does not cover this network \({reason}.*use "auto" or "conv"'):
+        compile_inference(model, impl="triton")
+    assert compile_inference(model).impl == "conv"
+
+
+@pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
+def test_the_large_networks_are_refused(with_kernels, net):
+    with pytest.raises(ConfigError, match=r"\d+ numbers in a row of map \d, only up to 256|a last map of"):
+        compile_inference(create_model(net), impl="triton")
+
+
+def test_wide_networks_are_refused_in_float32(with_kernels):
+    with pytest.raises(ConfigError, match=r"layer 3 has matrices of 256 KB in torch.float32, only up to 128 KB"):
+        compile_inference(create_model("pcapsnet3"), impl="triton", precision="tf32")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"precision": "fp8"}, "precision: expected one of fp16, bf16, tf32, fp32, got 'fp8'"),
+        ({"output": "scores"}, "output: expected one of lengths, class, got 'scores'"),
+        ({"impl": "cuda"}, "impl: expected one of auto, triton, conv, got 'cuda'"),
+    ],
+)
+def test_unknown_options_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        compile_inference(create_model("pcapsnet1"), **options)
+
+
+def test_other_networks_are_refused():
+    with pytest.raises(ConfigError, match="model: expected a PCapsNet, got Linear"):
+        compile_inference(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(1, 28, 28), r"images: expected \[B, 1, 28, 28\], got \[1, 28, 28\]"),
+        (torch.zeros(2, 1, 28, 27), r"images: expected \[B, 1, 28, 28\], got \[2, 1, 28, 27\]"),
+        (torch.zeros(2, 1, 28, 28, dtype=torch.int32), r"expected uint8, or floating.*got torch.int32"),
+        (torch.zeros(2, 1, 28, 28, device="meta"), r"expected them on cpu, as the network is, got meta"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused(images, message):
+    with pytest.raises(ConfigError, match=message):
+        compile_inference(create_model("pcapsnet1"), impl="conv")(images)

@@ -22,6 +22,7 @@ VERBS = [
     ["models"],
     ["bench"],
     ["export", "c"],
+    ["export", "onnx"],
     ["data", "list"],
     ["data", "fetch"],
     ["data", "verify"],

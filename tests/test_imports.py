@@ -31,7 +31,7 @@ ORDER = [
     "cli",
     "__main__",
 ]
-OPTIONAL = ["tensorboard", "torch.utils.tensorboard", "triton", "onnx", "onnxruntime", "sklearn", "scipy"]
+OPTIONAL = ["tensorboard", "torch.utils.tensorboard", "triton", "onnx", "onnxruntime", "onnxscript", "sklearn", "scipy"]
 
 
 def part_of(path: Path) -> str:

@@ -18,13 +18,14 @@ from purecaps._version import __version__
 from purecaps.cli_support import err, log_to_stderr, one_line_errors, out, parse_size, recipe_options, say
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
-from purecaps.errors import ConfigError, DataError, unknown_name
+from purecaps.errors import ConfigError, DataError, PurecapsError, unknown_name
 from purecaps.evaluate import Result, evaluate, pictures
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import bench as benching
 from purecaps.experiments import run as runs
 from purecaps.experiments.contenders import CONTENDERS
 from purecaps.export.c import export_c
+from purecaps.export.onnx import export_onnx
 from purecaps.models import create_model, list_models
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.registry import get_entry
@@ -407,6 +408,35 @@ def export_c_verb(
         f"weights {report.weight_bytes:,} bytes, static memory {report.ram_bytes:,} bytes, "
         f"{report.multiply_adds:,} multiply-adds an image"
     )
+
+
+@export_app.command("onnx", epilog="Example: purecaps export onnx --model pcapsnet2 --pretrained --out pcapsnet2.onnx")
+def export_onnx_verb(
+    *,
+    path: Annotated[Path, typer.Option("--out", help="The ONNX file to write.")],
+    model: PretrainedModel = None,
+    pretrained: Pretrained = False,
+    checkpoint: Weights = None,
+    preprocessing: Annotated[
+        bool, typer.Option("--preprocessing", help="Take raw uint8 images: scaling and crop inside the graph.")
+    ] = False,
+    root: Root = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """An ONNX file with a dynamic batch, compared with PyTorch on the test set before it is left there."""
+    trained = _load_trained(checkpoint, model)
+    try:
+        test = _load_data_for(trained, trained.info.trained_on, root).test
+    except PurecapsError as error:
+        say(f"{error}; comparing on random images instead")
+        test = None
+    report = export_onnx(trained, path, preprocessing=preprocessing, test=test)
+    out.print(
+        f"{report.images:,} {'test' if report.real_images else 'random'} images: largest difference "
+        f"{report.max_difference:.1e}, {report.differing_predictions} differing predictions"
+    )
+    out.print(f"{report.path}: {report.bytes:,} bytes, opset {report.opset}", soft_wrap=True)
 
 
 @data_app.command("list", epilog="Example: purecaps data list")

@@ -1,0 +1,1 @@
+"""Networks out: as files that other programs run."""

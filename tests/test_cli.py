@@ -301,6 +301,17 @@ def test_the_command_that_began_a_run_is_kept_when_it_is_gone_on_with(trained, m
     assert json.loads((trained / "result.json").read_text())["command"] == before
 
 
+def test_a_run_on_own_images_is_gone_on_with_from_another_folder(here, digits_file, monkeypatch):
+    assert (
+        purecaps("train", "--model", "pcapsnet1", "--data", digits_file.name, "--out", "run", "--device", "cpu", *QUICK)
+        == 0
+    )
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    assert purecaps("train", "--out", "../run", "--resume", "--data", "../digits.npz", "--device", "cpu") == 0
+    assert purecaps("eval", "--checkpoint", "../run", "--device", "cpu") == 0
+
+
 def test_going_on_with_other_images_is_refused(trained, digits_file, capsys):
     with np.load(digits_file) as file:
         arrays = dict(file)

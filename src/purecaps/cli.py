@@ -191,13 +191,14 @@ def _configure(
 ) -> tuple[RunConfig, Dataset, Path]:
     """The run that the options mean, its data and its folder; with --resume, the run that is there."""
     given = {name: value for name, value in asked.items() if value is not None}
+    source = given.get("data")
+    if source is not None and source not in SPECS and Path(source).exists():
+        given["data"] = str(Path(source).resolve())  # the run may be gone on with from another folder
     if resume and out_dir is None:
         raise ConfigError("--resume: expected --out DIR, the folder of the run to go on with, got none")
     saved = out_dir / "config.json" if out_dir is not None else None
     if resume and saved is not None and saved.is_file():
         config = RunConfig.load(saved)
-        if "data" in given and Path(given["data"]).exists() and given["data"] not in SPECS:
-            given["data"] = str(Path(given["data"]).resolve())
         same = {**config.as_dict(), **config.recipe.as_dict()}
         for name, value in {**given, **overrides}.items():
             if same[name] != value:
@@ -210,8 +211,6 @@ def _configure(
     if saved is not None and saved.is_file():
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
     config = RunConfig(**{"model": "pcapsnet2", "data": "mnist", "recipe_name": "default", **given})
-    if config.data not in SPECS and Path(config.data).exists():
-        config = replace(config, data=str(Path(config.data).resolve()))  # the run may be gone on with from elsewhere
     get_entry(config.model)
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)

@@ -30,6 +30,14 @@ def digits() -> Dataset:
 
 
 @pytest.fixture
+def kernels(monkeypatch):
+    """Triton kernels that can run here; the module that uses it imports `interpreted` at its top."""
+    import interpreted
+
+    interpreted.set_up(monkeypatch)
+
+
+@pytest.fixture
 def digits_file(digits, tmp_path) -> Path:
     """The same digits as a file that `--data` takes."""
     path = tmp_path / "digits.npz"

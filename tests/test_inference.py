@@ -70,27 +70,23 @@ def test_auto_says_what_it_took_and_why(caplog, monkeypatch):
     assert caplog.messages == ["inference by conv (device cpu, only cuda is covered)"]
 
 
-def test_auto_goes_on_with_conv_where_the_kernel_does_not_fit_the_device(with_kernels, caplog, monkeypatch):
-    def too_large(*arguments):
-        raise ConfigError("out of shared memory")
-
-    monkeypatch.setattr("purecaps.inference._one_kernel", too_large)
-    with caplog.at_level(logging.INFO, logger="purecaps.inference"):
-        assert compile_inference(create_model("pcapsnet2"), impl="auto").impl == "conv"
-    assert caplog.messages == ["inference by conv (out of shared memory)"]
-    with pytest.raises(ConfigError, match="out of shared memory"):
-        compile_inference(create_model("pcapsnet2"), impl="triton")
-
-
 def test_the_text_form_says_what_it_is():
     function = compile_inference(create_model("pcapsnet2"), impl="conv", output="class")
     assert repr(function) == "CompiledInference(1x28x28 -> class, conv, fp16, cpu)"
 
 
-def test_the_kernel_is_refused_on_a_cpu(monkeypatch):
+@pytest.mark.parametrize("impl", ["triton", "network"])
+def test_the_kernels_are_refused_on_a_cpu(monkeypatch, impl):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with pytest.raises(ConfigError, match=r'"triton" does not cover this network \(device cpu.*use "auto" or "conv"'):
-        compile_inference(create_model("pcapsnet2"), impl="triton")
+    with pytest.raises(ConfigError, match=rf'"{impl}" does not cover this network \(device cpu.*use "auto" or "conv"'):
+        compile_inference(create_model("pcapsnet2"), impl=impl)
+
+
+def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_kernels):
+    model = PCapsNet([Layer(2, None, 8, g=1), Layer(None, 4, 4, kernel=26)], in_shape=(1, 28, 28))
+    with pytest.raises(ConfigError, match=r'"triton" does not cover this network \(capsules or chunks of odd sizes'):
+        compile_inference(model, impl="triton")
+    assert compile_inference(model).impl == "conv"
 
 
 @pytest.mark.parametrize(
@@ -111,20 +107,19 @@ def test_the_kernel_is_refused_on_a_cpu(monkeypatch):
 )
 def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(with_kernels, layers, options, reason):
     model = PCapsNet(layers, **options)
-    with pytest.raises(ConfigError, match=rf'"triton" does not cover this network \({reason}.*use "auto" or "conv"'):
-        compile_inference(model, impl="triton")
-    assert compile_inference(model).impl == "conv"
+    with pytest.raises(ConfigError, match=rf'"network" does not cover this network \({reason}.*use "auto" or "conv"'):
+        compile_inference(model, impl="network")
 
 
 @pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
 def test_the_large_networks_are_refused(with_kernels, net):
     with pytest.raises(ConfigError, match=r"\d+ numbers in a row of map \d, only up to 256|a last map of"):
-        compile_inference(create_model(net), impl="triton")
+        compile_inference(create_model(net), impl="network")
 
 
 def test_wide_networks_are_refused_in_float32(with_kernels):
     with pytest.raises(ConfigError, match=r"layer 3 has matrices of 256 KB in torch.float32, only up to 128 KB"):
-        compile_inference(create_model("pcapsnet3"), impl="triton", precision="tf32")
+        compile_inference(create_model("pcapsnet3"), impl="network", precision="tf32")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +127,7 @@ def test_wide_networks_are_refused_in_float32(with_kernels):
     [
         ({"precision": "fp8"}, "precision: expected one of fp16, bf16, tf32, fp32, got 'fp8'"),
         ({"output": "scores"}, "output: expected one of lengths, class, got 'scores'"),
-        ({"impl": "cuda"}, "impl: expected one of auto, triton, conv, got 'cuda'"),
+        ({"impl": "cuda"}, "impl: expected one of auto, triton, network, conv, got 'cuda'"),
     ],
 )
 def test_unknown_options_are_refused(options, message):

@@ -14,13 +14,14 @@ from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
 from purecaps.ops import triton as fused
 from purecaps.ops.triton import bands
+from purecaps.ops.triton.stack import Layer
 from purecaps.ops.validation import shape_text
 
 log = logging.getLogger("purecaps.inference")
 
 PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "fp32": torch.float32}
 OUTPUTS = ("lengths", "class")
-IMPLEMENTATIONS = ("auto", "triton", "conv")
+IMPLEMENTATIONS = ("auto", "triton", "network", "conv")
 
 
 class CompiledInference:
@@ -65,21 +66,21 @@ class CompiledInference:
 
 
 def compile_inference(
-    model: nn.Module, *, precision: str = "fp16", output: str = "lengths", impl: str = "conv"
+    model: nn.Module, *, precision: str = "fp16", output: str = "lengths", impl: str = "auto"
 ) -> CompiledInference:
     """A function from images to class lengths or classes, as fast as this library has it.
 
-    "triton" computes the whole network in one kernel, on a CUDA device: networks of five 3x3 layers whose maps are
-    narrow, such as pcapsnet1, 2 and 3. It is compiled here, in some seconds. "conv" runs the network as it is in the
-    given precision, anywhere. Pixels of uint8 images are divided by 255.
+    "triton" runs one fused kernel a layer, on a CUDA device, and reads uint8 pixels as they are. "conv" runs the
+    network as it is in the given precision, anywhere. Pixels of uint8 images are divided by 255.
 
     Args:
         model: a PCapsNet; its weights are copied, on the device where they are.
         precision: "fp16" or "bf16" between layers with float32 sums, or float32 with products in "tf32" or "fp32".
         output: "lengths" [B, K] float32, or "class" [B] int64.
         impl: "triton", "conv", or "auto" for "triton" where it covers the network and "conv" elsewhere; which of
-            them was taken is logged and is the result's `impl`. The kernel has been tested in Triton's interpreter
-            but not yet on a GPU, so it is not the default.
+            them was taken is logged and is the result's `impl`. "network" is the whole of a small network in one
+            kernel. It is right in Triton's interpreter and wrong when compiled for an H200, so a CUDA device is
+            refused; docs/performance.md has what is known.
     """
     for name, value, known in (
         ("precision", precision, tuple(PRECISIONS)),
@@ -91,23 +92,57 @@ def compile_inference(
     if not isinstance(model, PCapsNet):
         raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
     device = model.capsule_blocks()[0].conv.weight.device
-    reason = None if impl == "conv" else _refuses(model, device, PRECISIONS[precision])
-    if impl == "triton" and reason is not None:
-        raise ConfigError(f'impl: "triton" does not cover this network ({reason}); use "auto" or "conv"')
-    run = None
-    if impl != "conv" and reason is None:
-        try:
-            run = _one_kernel(model, device, precision, output)
-        except ConfigError as error:
-            if impl == "triton":
-                raise
-            reason = str(error)
-    taken = "conv" if run is None else "triton"
+    refusal = {"network": _network_refuses, "conv": _never}.get(impl, _layers_refuse)(model, device, precision)
+    if refusal is not None and impl != "auto":
+        raise ConfigError(f'impl: "{impl}" does not cover this network ({refusal}); use "auto" or "conv"')
+    taken = ("conv" if refusal else "triton") if impl == "auto" else impl
     if impl == "auto":
-        log.info("inference by %s%s", taken, "" if reason is None else f" ({reason})")
-    return CompiledInference(
-        run or _as_it_is(model, precision, output), model.in_shape, device, taken, precision, output
-    )
+        log.info("inference by %s%s", taken, "" if refusal is None else f" ({refusal})")
+    make = {"network": _one_kernel, "triton": _by_layers, "conv": _as_it_is}[taken]
+    return CompiledInference(make(model, device, precision, output), model.in_shape, device, taken, precision, output)
+
+
+def _never(model: PCapsNet, device: torch.device, precision: str) -> str | None:
+    return None
+
+
+def _layers_refuse(model: PCapsNet, device: torch.device, precision: str) -> str | None:
+    return fused.missing(device.type) or (None if _run(model, device, precision) else "capsules or chunks of odd sizes")
+
+
+def _run(model: PCapsNet, device: torch.device, precision: str) -> list[Layer] | None:
+    blocks = model.capsule_blocks()
+    image = torch.zeros(1, *model.in_shape, dtype=PRECISIONS[precision], device=device)
+    u = blocks[0].conv.fit(image.permute(0, 2, 3, 1)[:, None, :, :, None, None, :])
+    return fused.run_of(u, [block.conv.weight for block in blocks], [block.spec for block in blocks])
+
+
+def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
+    from purecaps.ops.triton.layers import run_layers
+
+    layers, dtype = _run(model, device, precision), PRECISIONS[precision]
+    assert layers is not None
+    network = copy.deepcopy(model).eval().requires_grad_(False)
+    blocks = network.capsule_blocks()
+    # A copy in the same memory layout.
+    weights = [block.conv.weight.to(dtype, copy=True).squeeze(4)[None] for block in blocks]
+    plain = network.mean is None and network.std is None
+    rounding = "tf32" if precision == "tf32" else "ieee"
+
+    def run(images: Tensor) -> Tensor:
+        if images.dtype == torch.uint8 and plain:
+            u = images.permute(0, 2, 3, 1)[:, None, :, :, None, None, :]
+        else:
+            pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+            u = network.as_capsules(pixels).to(dtype)
+        r = run_layers(blocks[0].conv.fit(u).squeeze(4)[None], weights, layers, rounding)
+        if output == "class" and r.shape[2:].numel() == 1:
+            return r.flatten(1).argmax(dim=1)  # a longer capsule is also longer when squashed
+        lengths = -torch.expm1(-r)
+        pooled = lengths.mean(dim=(2, 3)) if network.head.pool == "mean" else lengths.amax(dim=(2, 3))
+        return pooled.argmax(dim=1) if output == "class" else pooled
+
+    return run
 
 
 def _stages(model: PCapsNet) -> list[bands.Stage]:
@@ -117,8 +152,10 @@ def _stages(model: PCapsNet) -> list[bands.Stage]:
     ]
 
 
-def _refuses(model: PCapsNet, device: torch.device, dtype: torch.dtype) -> str | None:
-    return fused.missing(device.type) or bands.refuses(_stages(model), model.in_shape, dtype)
+def _network_refuses(model: PCapsNet, device: torch.device, precision: str) -> str | None:
+    if device.type == "cuda":
+        return "it gives wrong results when compiled for a GPU; docs/performance.md has what is known"
+    return fused.missing(device.type) or bands.refuses(_stages(model), model.in_shape, PRECISIONS[precision])
 
 
 def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
@@ -136,19 +173,7 @@ def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: s
             images = images.float()
         return launch_network(images.contiguous(), matrices, factor, shift, rounding, classes=output == "class")
 
-    if device.type == "cuda":
-        _try(run, model.in_shape, device)
     return run
-
-
-def _try(run: Callable[[Tensor], Tensor], in_shape: tuple[int, int, int], device: torch.device) -> None:
-    """Compiles the kernel now, so that a network too large for the device is refused here and not at the first call."""
-    from triton.runtime.errors import OutOfResources  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    try:
-        run(torch.zeros(1, *in_shape, dtype=torch.uint8, device=device))
-    except OutOfResources as error:
-        raise ConfigError(f'impl: "triton" does not fit this device ({error}); use "auto" or "conv"') from error
 
 
 def _pixel_map(model: PCapsNet, padded: int) -> tuple[Tensor, Tensor]:
@@ -164,7 +189,7 @@ def _pixel_map(model: PCapsNet, padded: int) -> tuple[Tensor, Tensor]:
     return maps[0], maps[1]
 
 
-def _as_it_is(model: PCapsNet, precision: str, output: str) -> Callable[[Tensor], Tensor]:
+def _as_it_is(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
     dtype = PRECISIONS[precision]
     network = copy.deepcopy(model).eval().requires_grad_(False).to(dtype)
     for block in network.capsule_blocks():

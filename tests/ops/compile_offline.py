@@ -10,11 +10,30 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from purecaps.data import Split, batch_kernel
+from purecaps.data.loader import DeviceLoader
+from purecaps.data.transforms import parse
 from purecaps.ops.conv import empty_kernel
-from purecaps.ops.triton import activation_gradient, autograd, forward, input_gradient, weight_gradient
-from purecaps.ops.triton.plan import planned
+from purecaps.ops.geometry import Geometry
+from purecaps.ops.triton import (
+    activation_gradient,
+    autograd,
+    forward,
+    input_gradient,
+    length_loss,
+    length_loss_kernel,
+    stack,
+    weight_gradient,
+)
+from purecaps.train import adam_kernel, tally_kernel
 
-TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+TYPES = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+}
 ALIGNED = [["tt.divisibility", 16]]
 
 
@@ -34,6 +53,8 @@ class Compiled:
             value = given.pop(parameter.name)
             if parameter.is_constexpr:
                 signature[parameter.name], constants[(index,)] = "constexpr", value
+            elif isinstance(value, tuple):
+                signature[parameter.name] = tuple(TYPES[each.dtype] for each in value)
             elif isinstance(value, torch.Tensor):
                 signature[parameter.name], attributes[(index,)] = TYPES[value.dtype], ALIGNED
             else:
@@ -51,6 +72,10 @@ for module, name in (
     (input_gradient, "input_gradient_kernel"),
     (weight_gradient, "weight_gradient_kernel"),
     (weight_gradient, "sum_parts_kernel"),
+    (length_loss_kernel, "length_loss_kernel"),
+    (batch_kernel, "batch_kernel"),
+    (adam_kernel, "adam_kernel"),
+    (tally_kernel, "tally_kernel"),
 ):
     setattr(module, name, Compiled(getattr(module, name)))
 
@@ -59,6 +84,30 @@ for dtype, precision, padding in ((torch.float32, "tf32", 0), (torch.bfloat16, "
     w = empty_kernel((3, 3, 4, 8, 1, 16, 8)).to(dtype)[None]
     block = ([2, 2, padding, padding, 1, 1], [4, 8], 0.1, precision)
     y, r = autograd.block_forward(u, w, *block)
-    for fused in (True, False):
-        with planned(fused=fused):
-            autograd.block_backward(y, r, u, w, y, r, *block, True, True)
+    autograd.block_backward(y, r, u, w, y, r, *block, True, True)
+
+first, second = empty_kernel((3, 3, 1, 4, 1, 3, 16))[None], empty_kernel((3, 3, 4, 3, 1, 16, 4))[None]
+layers = [
+    stack.Layer(Geometry((2, 2)), (1, 8), (0, 0), 0.1),
+    stack.Layer(Geometry(), (1, 4), (1, 8), 0.1),
+]
+for dtype in (torch.float32, torch.bfloat16):
+    u = torch.zeros(1, 5, 1, 12, 12, 1, 3, dtype=dtype)
+    encoded = stack.encoded(layers)
+    outputs = stack.stack_forward(u, [first, second], *encoded, "tf32", True)
+    stack.stack_backward(outputs[1], None, u, [first, second], outputs, *encoded, "tf32", True)
+
+for margin in (True, False):
+    length_loss.length_loss(torch.zeros(2, 5, 10, 2, 1), torch.zeros(2, 5, dtype=torch.int64), margin, [0.5, 0.1, 0.5])
+
+split = Split(torch.zeros(20, 3, 9, 8, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))
+for specs in (("affine:degrees=5", "shift:1", "flip"), ("crop:7,padding=1", "cutout:2")):
+    loader = DeviceLoader(split, 4, seed=(1, 2), augment=parse(specs))
+    loader._take_fused(loader.epoch_order(0), torch.tensor(3), *loader._kernel_plan)
+
+weights = [torch.zeros(700), torch.zeros(3, 4)]
+adam_kernel.launch_adam(
+    weights, weights, weights, weights, torch.tensor(1.0), torch.tensor(0.1), (0.9, 0.999), 1e-8, 0.1
+)
+losses, mistakes, step = torch.zeros(10, 3), torch.zeros(3, dtype=torch.int64), torch.tensor(0)
+tally_kernel.launch_tally(losses[0], mistakes, losses, mistakes, step, torch.tensor(0.1), torch.zeros(5))

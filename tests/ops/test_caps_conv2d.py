@@ -66,7 +66,7 @@ def test_the_oracle_notices_an_error_of_one_in_ten_thousand():
     def slightly_wrong(u, w, geometry):
         return conv.caps_conv2d(u, w, geometry) * (1 + 1e-4)
 
-    registry.register(registry.Implementation("wrong", slightly_wrong, conv.caps_block, automatic=False))
+    registry.register(registry.Implementation("wrong", slightly_wrong, conv.caps_block, automatic=registry.never))
     try:
         with pytest.raises(AssertionError, match="output of 'wrong'"):
             assert_conv_matches_reference("wrong", capsules(2, 2, 5, 5, 1, 3, 4), capsules(3, 3, 2, 3, 1, 4, 5))

@@ -1,6 +1,5 @@
 """The fused Triton kernels, run by Triton's interpreter on the CPU; test_triton_gpu.py runs them compiled."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,55 +9,26 @@ import pytest
 import torch
 from fused_cases import CASES, gradients, normal
 
+from interpreted import DEVICE
 from purecaps.errors import ConfigError
 from purecaps.ops import caps_block, caps_conv2d, reference, refold, registry
 from purecaps.ops import triton as fused
 from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Geometry
-from purecaps.ops.triton import autograd, memory
-from purecaps.ops.triton import plan as planning
-from purecaps.ops.triton.plan import Tile, planned
+from purecaps.ops.triton import autograd
+from purecaps.ops.triton.plan import plan, planned
 from purecaps.ops.triton.problem import Problem
+from purecaps.ops.triton.tile import Tile
 from purecaps.testing import assert_block_matches_reference, assert_close_in_norm, assert_conv_matches_reference
 
-if importlib.util.find_spec("triton") is None:
-    pytest.skip("Triton is not installed", allow_module_level=True)
-if torch.cuda.is_available():
-    # A process has either interpreted or compiled kernels: what @triton.jit makes is decided on import.
+if DEVICE == "cuda":
     pytest.skip("with a GPU, test_triton_gpu.py runs the compiled kernels", allow_module_level=True)
-if "triton" in sys.modules:
-    raise RuntimeError("expected this module to import Triton first, in interpreter mode; it was imported before")
-
-os.environ["TRITON_INTERPRET"] = "1"
-import triton.runtime.interpreter as interpreter
-
-import purecaps.ops.triton.input_gradient
-import purecaps.ops.triton.weight_gradient  # noqa: F401
-
-# Tests of other modules in this process are not to find an implementation for the CPU.
-del os.environ["TRITON_INTERPRET"]
 
 
 @pytest.fixture(autouse=True)
-def interpreted(monkeypatch):
-    """Interpreter mode for this module's tests, with memory that is NaN until a kernel writes it."""
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch_with_index(tensor, scope):
-        # Triton 3.6 converts arrays of one element to int, which NumPy 2.4 no longer does.
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    def poisoned(shape, dtype, device):
-        return torch.full(shape, float("nan"), dtype=dtype, device=device)
-
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_with_index)
-    monkeypatch.setattr(memory, "empty", poisoned)
-    # Blocks as for a GPU of this many processors: an interpreted program costs as much whatever its size.
-    monkeypatch.setattr(planning, "FILL", 3)
+def implementation(kernels):
     registry.register(
-        registry.Implementation("fused", fused.caps_conv2d, fused.caps_block, fused.refuses, automatic=False)
+        registry.Implementation("fused", fused.caps_conv2d, fused.caps_block, fused.refuses, automatic=registry.never)
     )
     yield
     registry.unregister("fused")
@@ -95,10 +65,9 @@ U, W = (2, 2, 5, 4, 1, 3, 4), (3, 2, 2, 3, 1, 4, 5)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"fused": False},
         {"splits": 1},
         {"splits": 5, "weights": Tile(16, 16, 16)},
-        {"splits": 5, "weights": Tile(64, 32, 32), "fused": False},
+        {"splits": 5, "weights": Tile(64, 32, 32)},
         {"forward": Tile(16, 16, 16), "inputs": Tile(16, 16, 16), "activation": Tile(4, 8, 0)},
         {"forward": Tile(64, 32, 64), "inputs": Tile(64, 32, 64), "activation": Tile(32, 32, 0)},
     ],
@@ -197,7 +166,7 @@ def test_gradients_that_nobody_needs_are_not_computed(monkeypatch):
 
     u, w = normal(*U), normal(*W)
     with monkeypatch.context() as patch:
-        patch.setattr("purecaps.ops.triton.input_gradient.launch_input_gradient", forbidden)
+        patch.setattr("purecaps.ops.triton.input_gradient.gradient_of_input", forbidden)
         fused_block(u, w.clone().requires_grad_()).sum().backward()
     with monkeypatch.context() as patch:
         patch.setattr("purecaps.ops.triton.weight_gradient.launch_weight_gradient", forbidden)
@@ -322,7 +291,7 @@ def test_the_compiler_takes_the_kernels_too(tmp_path):
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     compiled = [line.split() for line in done.stdout.splitlines()]
-    assert len({name for name, _ in compiled}) == 5
+    assert len({name for name, _ in compiled}) == 9
     assert all(int(shared) <= 227 * 1024 for _, shared in compiled), "expected tiles that fit an H200's shared memory"
 
 
@@ -341,7 +310,7 @@ def test_plans_fit_the_kernels(layer, batch, monkeypatch):
     C, O, n, p, size, stride = layer
     for m, itemsize in ((1, 2), (4, 4), (5, 4)):
         problem = Problem(1, batch, C, size, size, m, n, 3, 3, O, p, Geometry((stride, stride)), (m, p), itemsize)
-        chosen = planning.plan(problem)
+        chosen = plan(problem)
         for tile in (chosen.forward, chosen.inputs, chosen.weights):
             sides = (tile.rows, tile.columns, tile.inner)
             assert min(sides) >= 16
@@ -353,4 +322,4 @@ def test_plans_fit_the_kernels(layer, batch, monkeypatch):
         for tile in (chosen.forward, chosen.activation, chosen.weights):
             assert tile.columns % problem.p_pad == 0
         assert chosen.weights.inner % problem.m_pad == 0
-        assert 1 <= chosen.splits <= 264
+        assert 1 <= chosen.splits <= 1056

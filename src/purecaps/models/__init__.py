@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from purecaps.models import paper as paper  # importing it registers the paper's networks
+from purecaps.models import cnn as cnn  # importing them registers their networks
+from purecaps.models import paper as paper
 from purecaps.models.pcapsnet import Layer, PCapsNet
 from purecaps.models.registry import build_model, list_models
 from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model

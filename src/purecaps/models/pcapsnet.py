@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.nn import CapsBlock, LengthHead
+from purecaps.ops.api import caps_blocks
 from purecaps.ops.validation import check_chunk, check_floating, shape_text
 
 ImageShape = tuple[int, int, int]
@@ -78,8 +79,7 @@ class PCapsNet(nn.Module):
     ) -> None:
         super().__init__()
         check_in_shape(in_shape)
-        if not isinstance(num_classes, int) or num_classes < 2:
-            raise ConfigError(f"num_classes: expected an int >= 2, got {num_classes!r}")
+        check_num_classes(num_classes)
         if not layers:
             raise ConfigError("layers: expected at least one Layer, got none")
         self.in_shape = in_shape
@@ -120,7 +120,7 @@ class PCapsNet(nn.Module):
             )
         self.head = LengthHead(pool)
         for name, values in (("mean", mean), ("std", std)):
-            self.register_buffer(name, _per_channel(name, values, in_shape[0]))
+            self.register_buffer(name, per_channel(name, values, in_shape[0]))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draws new weights for every layer, first to last."""
@@ -151,7 +151,7 @@ class PCapsNet(nn.Module):
 
     def features(self, images: Tensor) -> list[Tensor]:
         """Every layer's squashed capsules [B, O, H', W', g, m, p], first layer first."""
-        u = self._as_capsules(images)
+        u = self.as_capsules(images)
         maps = []
         for block in self.blocks:
             u = block(u)
@@ -160,16 +160,40 @@ class PCapsNet(nn.Module):
 
     def capsules(self, images: Tensor) -> Tensor:
         """The last layer's capsules [B, num_classes, H', W', g, m, p]."""
-        u = self._as_capsules(images)
+        u = self.as_capsules(images)
+        at_once = self._at_once(u)
+        if at_once is not None:
+            return at_once[0]
         for block in self.blocks:
             u = block(u)
         return u
+
+    def radii(self, images: Tensor) -> Tensor | None:
+        """Lengths r of the class capsules before they are squashed [B, num_classes, H', W'].
+
+        A class's score is the mean (or the largest) of 1 - exp(-r) over positions. None where the layers are computed
+        one by one, and this is not at hand.
+        """
+        at_once = self._at_once(self.as_capsules(images))
+        return None if at_once is None else at_once[1]
+
+    def _at_once(self, u: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The last capsules and their lengths before squashing, where the implementation takes all layers together."""
+        blocks = self.capsule_blocks()
+        convs = [block.conv for block in blocks]
+        # A hook on a layer wants to see that layer called.
+        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (*blocks, *convs))
+        if hooked or len({conv.impl for conv in convs}) > 1:
+            return None
+        return caps_blocks(
+            convs[0].fit(u), [conv.weight for conv in convs], [block.spec for block in blocks], convs[0].impl
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         scores: Tensor = self.head(self.capsules(images))
         return scores
 
-    def _as_capsules(self, images: Tensor) -> Tensor:
+    def as_capsules(self, images: Tensor) -> Tensor:
         if images.dim() != 4 or images.shape[1] != self.in_shape[0]:
             raise ConfigError(f"images: expected [B, {self.in_shape[0]}, H, W], got {shape_text(images.shape)}")
         check_floating(images, "images (in [0, 1])")
@@ -186,6 +210,11 @@ class PCapsNet(nn.Module):
 def check_in_shape(in_shape: Sequence[int]) -> None:
     if len(in_shape) != 3 or any(not isinstance(size, int) or size < 1 for size in in_shape):
         raise ConfigError(f"in_shape: expected (channels, height, width), each at least 1, got {tuple(in_shape)!r}")
+
+
+def check_num_classes(num_classes: int) -> None:
+    if not isinstance(num_classes, int) or num_classes < 2:
+        raise ConfigError(f"num_classes: expected an int >= 2, got {num_classes!r}")
 
 
 def _out_caps(layer: Layer, position: int, num_classes: int, *, last: bool) -> int:
@@ -209,7 +238,8 @@ def _columns(layer: Layer, position: int, numbers: int) -> int:
     return max(1, numbers // layer.g)
 
 
-def _per_channel(name: str, values: Sequence[float] | None, channels: int) -> Tensor | None:
+def per_channel(name: str, values: Sequence[float] | None, channels: int) -> Tensor | None:
+    """What images are standardised with, as [C, 1, 1]; None stays None."""
     if values is None:
         return None
     if len(values) != channels or (name == "std" and min(values) <= 0):

@@ -24,25 +24,27 @@ class Entry:
         build: the function that builds it, from `in_shape`, `num_classes` and overrides.
         in_shape: the image shape it was made for.
         summary: one line for the model table.
+        recipe: the recipe that trains it where none is named.
     """
 
     name: str
     build: Builder
     in_shape: tuple[int, int, int]
     summary: str
+    recipe: str = "default"
 
 
 _ENTRIES: dict[str, Entry] = {}
 
 
-def register_model(*, in_shape: tuple[int, int, int]) -> Callable[[Builder], Builder]:
+def register_model(*, in_shape: tuple[int, int, int], recipe: str = "default") -> Callable[[Builder], Builder]:
     """Registers the decorated function under its own name; its docstring's first line is the summary."""
 
     def add(build: Builder) -> Builder:
         name = build.__name__
         if name in _ENTRIES:
             raise ConfigError(f"name: expected a new model name, got {name!r}")
-        _ENTRIES[name] = Entry(name, build, in_shape, (inspect.getdoc(build) or "").split("\n")[0])
+        _ENTRIES[name] = Entry(name, build, in_shape, (inspect.getdoc(build) or "").split("\n")[0], recipe)
         return build
 
     return add

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
+from purecaps.models.pcapsnet import PCapsNet
+from purecaps.ops.triton.problem import memory_order
 from purecaps.ops.validation import shape_text
 
 
@@ -34,23 +36,44 @@ class ModelStack(nn.Module):
         # In a list, so that its own weights are not registered as this module's.
         self._template = [copy.deepcopy(models[0])]
         self._names = {name.replace(".", "/"): name for name, _ in models[0].named_parameters()}
-        parameters, _ = torch.func.stack_module_state(list(models))
         self.weights = nn.ParameterDict(
-            {flat: parameters[name].detach().requires_grad_() for flat, name in self._names.items()}
+            {
+                flat: nn.Parameter(_stacked([model.get_parameter(name).detach() for model in models]))
+                for flat, name in self._names.items()
+            }
         )
 
+    @property
+    def template(self) -> nn.Module:
+        """A network of the architecture, whose own weights mean nothing."""
+        return self._template[0]
+
     def forward(self, images: Tensor) -> Tensor:
+        return self._each(self._template[0], "", images)
+
+    def radii(self, images: Tensor) -> Tensor | None:
+        """Each network's `PCapsNet.radii` [S, B, num_classes, H', W']; None where one network gives none."""
+        template = self._template[0]
+        if not isinstance(template, PCapsNet):
+            return None
+        try:
+            return self._each(_Radii(template), "network.", images)
+        except _NotAtHandError:
+            return None
+
+    def _each(self, module: nn.Module, prefix: str, images: Tensor) -> Tensor:
+        """`module`, whose weights are named as the networks' with a prefix, for each network and its images."""
         if images.dim() != 5 or images.shape[0] != self.size:
             raise ConfigError(f"images: expected [{self.size}, B, C, H, W], got {shape_text(images.shape)}")
-        template = self._template[0]
-        weights = {name: self.weights[flat] for flat, name in self._names.items()}
+        weights = {prefix + name: self.weights[flat] for flat, name in self._names.items()}
 
         def one(weights: dict[str, Tensor], images: Tensor) -> Tensor:
-            scores: Tensor = torch.func.functional_call(template, weights, (images,))
-            return scores
+            out: Tensor = torch.func.functional_call(module, weights, (images,))
+            return out
 
-        scores: Tensor = torch.func.vmap(one)(weights, images)
-        return scores
+        # "different": where layers draw random numbers, each network draws its own.
+        out: Tensor = torch.func.vmap(one, randomness="different")(weights, images)
+        return out
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # The template's buffers (input standardisation) must be where the weights are.
@@ -71,3 +94,28 @@ class ModelStack(nn.Module):
                     network.get_parameter(name).copy_(self.weights[flat][index])
             networks.append(network)
         return networks
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """torch.stack that keeps the tensors' memory layout, which the kernels' speed rests on."""
+    order = memory_order(tensors[0])
+    stacked = torch.stack([tensor.permute(order) for tensor in tensors])
+    return stacked.permute(0, *(1 + order.index(axis) for axis in range(tensors[0].dim())))
+
+
+class _NotAtHandError(Exception):
+    pass
+
+
+class _Radii(nn.Module):
+    """A network whose output is `radii`: torch.func.functional_call knows no other method than forward."""
+
+    def __init__(self, network: PCapsNet) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        radii = self.network.radii(images)
+        if radii is None:
+            raise _NotAtHandError
+        return radii

@@ -55,7 +55,7 @@ def save_model(model: nn.Module, path: str | os.PathLike[str], info: ModelInfo) 
 def load_model(path: str | os.PathLike[str]) -> tuple[nn.Module, ModelInfo]:
     """Reads a network that `save_model` wrote, ready to use (in eval mode)."""
     tensors, meta = read_tensors(path, "model")
-    info = _as_info(meta)
+    info = info_from(meta)
     model = build_model(info.name, info.in_shape, info.num_classes, info.overrides)
     load_weights(model, tensors, what=f"{path} (a {info.name})")
     return model.eval(), info
@@ -94,7 +94,7 @@ def load_pretrained(
     if path is None:
         raise ConfigError(f"pretrained: there are no packaged weights for {name!r}; train it first")
     tensors, meta = read_tensors(path, "model")
-    info = _as_info(meta)
+    info = info_from(meta)
     if in_shape is not None and in_shape[0] != info.in_shape[0]:
         raise ConfigError(
             f"in_shape: expected {info.in_shape[0]} channels, as the pretrained {name} has, got {in_shape[0]}"
@@ -106,7 +106,8 @@ def load_pretrained(
     return model.eval(), info
 
 
-def _as_info(meta: Mapping[str, Any]) -> ModelInfo:
+def info_from(meta: Mapping[str, Any]) -> ModelInfo:
+    """The description that a file holds as JSON."""
     values = dict(meta)
     try:
         for name in ("in_shape", "image_shape", "class_names", "augment"):

@@ -9,7 +9,7 @@ from purecaps.errors import ConfigError
 from purecaps.nn.init import fan, initialise
 from purecaps.ops import caps_block, caps_conv2d, refold, registry
 from purecaps.ops.conv import empty_kernel
-from purecaps.ops.geometry import Geometry, IntOrPair, Pair
+from purecaps.ops.geometry import Block, Geometry, IntOrPair, Pair
 from purecaps.ops.validation import as_geometry, as_pair, rows_to_fill, shape_text, times
 
 
@@ -148,6 +148,11 @@ class CapsBlock(nn.Module):
         )
         self.negative_slope = negative_slope
         self.squash_chunk = squash_chunk
+
+    @property
+    def spec(self) -> Block:
+        """What the block does besides its kernel."""
+        return Block(self.conv.geometry, self.negative_slope, self.squash_chunk)
 
     def forward(self, u: Tensor) -> Tensor:
         conv = self.conv

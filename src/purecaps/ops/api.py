@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from purecaps.errors import ConfigError
 from purecaps.ops import activation, registry
-from purecaps.ops.geometry import IntOrPair
+from purecaps.ops.geometry import Block, IntOrPair
 from purecaps.ops.validation import (
     as_geometry,
     check_caps_conv2d,
@@ -79,6 +81,26 @@ def caps_block(
         check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
     chosen = registry.resolve(impl, u, w, geometry, squash_chunk)
     return chosen.caps_block(u, w, geometry, negative_slope, squash_chunk)
+
+
+def caps_blocks(
+    u: Tensor, weights: Sequence[Tensor], blocks: Sequence[Block], impl: str = "auto"
+) -> tuple[Tensor, Tensor] | None:
+    """Several blocks in turn, capsules refolded between them, where an implementation has a faster way for all of them.
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n] of the first block.
+        weights: each block's kernel [kh, kw, C, O, g, n, p].
+        blocks: the rest of each block.
+        impl: "auto" or an implementation's name, as for `caps_conv2d`.
+
+    Returns:
+        The last block's capsules [B, O, H', W', g, m, p] and their lengths [B, O, H', W'] before squashing; None where
+        the blocks are to be called one by one.
+    """
+    check_caps_conv2d(u, weights[0], blocks[0].geometry)
+    chosen = registry.resolve(impl, u, weights[0], blocks[0].geometry, blocks[0].squash_chunk)
+    return None if chosen.caps_blocks is None else chosen.caps_blocks(u, weights, blocks)
 
 
 def squash(v: Tensor, dim: int | tuple[int, ...] = (-3, -2, -1)) -> Tensor:

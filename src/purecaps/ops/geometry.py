@@ -30,3 +30,17 @@ class Geometry(NamedTuple):
     def _smallest(self, axis: int, out: int, kernel: int) -> int:
         span = self.dilation[axis] * (kernel - 1) + 1
         return max(1, (out - 1) * self.stride[axis] + span - 2 * self.padding[axis])
+
+
+class Block(NamedTuple):
+    """What a capsule block does besides its kernel.
+
+    Args:
+        geometry: stride, padding and dilation.
+        negative_slope: leaky ReLU's.
+        squash_chunk: None squashes whole capsules; k squashes row-major runs of k numbers.
+    """
+
+    geometry: Geometry = Geometry()
+    negative_slope: float = 0.1
+    squash_chunk: int | None = None

@@ -7,7 +7,7 @@ it cannot take a problem. It is private: the public names are those of api.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,17 +15,26 @@ from torch import Tensor
 
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.ops import conv, cpu, reference, triton
-from purecaps.ops.geometry import Geometry
+from purecaps.ops.geometry import Block, Geometry
 
 log = logging.getLogger("purecaps.ops")
 
 ConvFunction = Callable[[Tensor, Tensor, Geometry], Tensor]
 BlockFunction = Callable[[Tensor, Tensor, Geometry, float, "int | None"], Tensor]
+RunFunction = Callable[[Tensor, Sequence[Tensor], Sequence[Block]], "tuple[Tensor, Tensor] | None"]
 Refusal = Callable[[Tensor, Tensor, Geometry, "int | None"], "str | None"]
 
 
 def takes_everything(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None) -> str | None:
     return None
+
+
+def always(u: Tensor) -> bool:
+    return True
+
+
+def never(u: Tensor) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -37,14 +46,17 @@ class Implementation:
         caps_conv2d: (u, w, geometry) -> v.
         caps_block: (u, w, geometry, negative_slope, chunk) -> squashed v.
         refuses: (u, w, geometry, chunk) -> None, or why this problem is not covered.
-        automatic: whether impl="auto" may take it.
+        automatic: whether impl="auto" may take it for a given u.
+        caps_blocks: (u, kernels, blocks) -> the last block's capsules and lengths of several blocks at once, or None
+            where only single blocks are covered.
     """
 
     name: str
     caps_conv2d: ConvFunction
     caps_block: BlockFunction
     refuses: Refusal = takes_everything
-    automatic: bool = True
+    automatic: Callable[[Tensor], bool] = always
+    caps_blocks: RunFunction | None = None
 
 
 # "auto" takes the first that does not refuse: fused kernels go before "conv".
@@ -81,7 +93,7 @@ def resolve(impl: str, u: Tensor, w: Tensor, geometry: Geometry, chunk: int | No
     """The implementation that `impl` names for this problem; never another one than asked for."""
     if impl == "auto":
         for candidate in _IMPLEMENTATIONS.values():
-            if candidate.automatic and candidate.refuses(u, w, geometry, chunk) is None:
+            if candidate.automatic(u) and candidate.refuses(u, w, geometry, chunk) is None:
                 _announce(candidate.name, u)
                 return candidate
         raise ConfigError("impl: no implementation takes this problem")
@@ -101,9 +113,17 @@ def _announce(name: str, u: Tensor) -> None:
         log.info('impl="auto" takes %s', said)
 
 
-# By name only, until all of its parity tests have been seen to pass on a GPU; docs/performance.md says what is open.
-register(Implementation("triton", triton.caps_conv2d, triton.caps_block, triton.refuses, automatic=False))
+register(
+    Implementation(
+        "triton",
+        triton.caps_conv2d,
+        triton.caps_block,
+        triton.refuses,
+        automatic=triton.pays,
+        caps_blocks=triton.caps_blocks,
+    )
+)
 register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
 register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
 # The specification is slow: only for who asks for it by name.
-register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=False))
+register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=never))

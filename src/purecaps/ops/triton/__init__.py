@@ -9,16 +9,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError
-from purecaps.ops.geometry import Geometry, Pair
-from purecaps.ops.triton import autograd
+from purecaps.ops.geometry import Block, Geometry, Pair
+from purecaps.ops.triton import autograd, stack
 from purecaps.ops.triton.problem import MOST_ROWS, Problem, power_of_two, problem_of
 
-__all__ = ["caps_block", "caps_conv2d", "refuses"]
+__all__ = ["caps_block", "caps_blocks", "caps_conv2d", "refuses"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # One program holds whole capsules, padded to powers of two, in registers and their operands in shared memory.
@@ -50,7 +51,7 @@ def caps_block(
     assert norm is not None  # `refuses` saw to it
     options = (_flat(geometry), list(norm), float(negative_slope), precision)
     y, _ = autograd.block_forward(u.squeeze(4)[None], w[None], *options)
-    squashed: Tensor = y[0].unsqueeze(4)
+    squashed: Tensor = y.squeeze(0).unsqueeze(4)  # not y[0], whose gradient is a copy into zeros
     return squashed
 
 
@@ -58,7 +59,7 @@ def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry, precision: str = "auto
     """As `reference.caps_conv2d`, by the same kernels without the activation; arguments as for `caps_block`."""
     u, w = _autocast(u, w)
     _check(u, w, geometry, None, precision)
-    v: Tensor = autograd.conv_forward(u.squeeze(4)[None], w[None], _flat(geometry), precision)[0].unsqueeze(4)
+    v: Tensor = autograd.conv_forward(u.squeeze(4)[None], w[None], _flat(geometry), precision).squeeze(0).unsqueeze(4)
     return v
 
 
@@ -82,7 +83,7 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
     if u.shape[4] != 1:
         return f"g = {u.shape[4]}, only g = 1 is covered"
     m, p = u.shape[5], w.shape[6]
-    if m > MOST_M or p > MOST_P or power_of_two(m) * max(16, power_of_two(p)) > MOST_NUMBERS:
+    if _capsule_too_large(m, p):
         return (
             f"capsules of {m}x{p}, only m up to {MOST_M}, p up to {MOST_P} and {MOST_NUMBERS} numbers, "
             "each padded to a power of two, are covered"
@@ -92,6 +93,65 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
             f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither rows nor parts of a row, by powers of two"
         )
     return _too_large(problem_of(u.squeeze(4)[None], w.squeeze(4)[None], geometry), u, w)
+
+
+def pays(u: Tensor) -> bool:
+    """Whether the kernels are the fastest way on u's device and in its precision, so that "auto" should try them.
+
+    In float32 that conv2d would not round to TF32 they have to do without tensor cores.
+    """
+    halved = u.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(u.device.type)
+    return u.is_cuda and (halved or autograd.product_precision("auto") == "tf32")
+
+
+def caps_blocks(
+    u: Tensor, weights: Sequence[Tensor], layers: Sequence[Block], precision: str = "auto"
+) -> tuple[Tensor, Tensor] | None:
+    """Blocks in turn as one operator (stack.py): the last one's capsules [B, O, H', W', g, m, p], and their lengths
+    [B, O, H', W'] before squashing. None where it does not cover them; single blocks may cover more.
+
+    Args:
+        u: input capsules [B, C, H, W, g, m, n] of the first block.
+        weights: each block's kernel [kh, kw, C, O, g, n, p]; products are made in u's dtype.
+        layers: the rest of each block.
+        precision: as for `caps_block`.
+    """
+    if torch.is_autocast_enabled(u.device.type):
+        u = u.to(torch.get_autocast_dtype(u.device.type))
+    steps = run_of(u, weights, layers)
+    if steps is None:
+        return None
+    y, r = stack.caps_stack(u.squeeze(4)[None], [w[None] for w in weights], steps, precision)
+    return y.squeeze(0).unsqueeze(4), r.squeeze(0).flatten(-2).squeeze(-1)
+
+
+def run_of(u: Tensor, weights: Sequence[Tensor], layers: Sequence[Block]) -> list[stack.Layer] | None:
+    """What the operator asks for each block; None where it does not cover them."""
+    if missing(u.device.type) or u.dtype not in DTYPES or layers[-1].squash_chunk is not None:
+        return None
+    B, C, H, W, _, m, n = u.shape
+    found: list[stack.Layer] = []
+    chunk = None
+    for w, layer in zip(weights, layers, strict=True):
+        kh, kw, in_caps, O, g, w_n, p = w.shape
+        # Capsules are refolded between blocks; where several sit at a position that would move data.
+        if w.dtype not in DTYPES or g != 1 or in_caps != C or (m * n) % w_n or (C > 1 and w_n != n):
+            return None
+        m, n = m * n // w_n, w_n
+        norm, below = norm_of(layer.squash_chunk, m, p), norm_of(chunk, m, n)
+        first = not found
+        if norm is None or _capsule_too_large(m, p) or not (first or stack.fits(below, m, n)):
+            return None
+        found.append(stack.Layer(layer.geometry, norm, (0, 0) if first else below or (0, 0), layer.negative_slope))
+        H, W = layer.geometry.out_size((H, W), (kh, kw))
+        if H < 1 or W < 1 or max(B * H * W * m, w.numel()) >= MOST_ROWS:
+            return None
+        C, n, chunk = O, p, layer.squash_chunk
+    return found
+
+
+def _capsule_too_large(m: int, p: int) -> bool:
+    return m > MOST_M or p > MOST_P or power_of_two(m) * max(16, power_of_two(p)) > MOST_NUMBERS
 
 
 def norm_of(chunk: int | None, m: int, p: int) -> Pair | None:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from purecaps.errors import ConfigError
 from purecaps.ops.geometry import Geometry
-from purecaps.ops.triton import memory
 from purecaps.ops.triton.problem import as_logical, as_rows, checked, memory_order, problem_of
 
 PRECISIONS = ("auto", "tf32", "ieee")
@@ -82,23 +82,15 @@ def block_backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of u and w; an empty tensor in the place of one that is not needed."""
     from purecaps.ops.triton.activation_gradient import launch_activation_gradient
-    from purecaps.ops.triton.input_gradient import launch_input_gradient
-    from purecaps.ops.triton.plan import plan
-    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
+    from purecaps.ops.triton.input_gradient import gradient_of_input
+    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
 
     kernel = w.squeeze(5)
     problem = problem_of(u, kernel, geometry_of(geometry), (norm[0], norm[1]))
     rounding = product_precision(precision)
-    grad_u, grad_w = u.new_empty(0), w.new_empty(0)
-    if need_w and plan(problem).fused:
-        kept = memory.empty(tuple(as_rows(y).shape), y.dtype, y.device) if need_u else y.new_empty(0)
-        grad_w = launch_weight_gradient(u, w, problem, rounding, kept, (y, r, grad_y, grad_r, slope), keep=need_u)
-    else:
-        kept = launch_activation_gradient(y, r, grad_y, grad_r, problem, slope)
-        if need_w:
-            grad_w = launch_weight_gradient(u, w, problem, rounding, kept)
-    if need_u:
-        grad_u = launch_input_gradient(kept, kernel, problem, u.dtype, rounding)
+    grad_v = launch_activation_gradient(y, r, grad_y, grad_r, problem, slope)
+    grad_u = gradient_of_input(grad_v, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
+    grad_w = launch_weight_gradient(u, grad_v, empty_gradient(w), problem, rounding) if need_w else w.new_empty(0)
     return grad_u, grad_w
 
 
@@ -166,15 +158,15 @@ def conv_backward(
     grad_v: Tensor, u: Tensor, w: Tensor, geometry: Sequence[int], precision: str, need_u: bool, need_w: bool
 ) -> tuple[Tensor, Tensor]:
     """Gradients of u and w; an empty tensor in the place of one that is not needed."""
-    from purecaps.ops.triton.input_gradient import launch_input_gradient
-    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
+    from purecaps.ops.triton.input_gradient import gradient_of_input
+    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
 
     kernel = w.squeeze(5)
     problem = problem_of(u, kernel, geometry_of(geometry))
     rounding = product_precision(precision)
     rows = as_rows(grad_v).contiguous()
-    grad_u = launch_input_gradient(rows, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
-    grad_w = launch_weight_gradient(u, w, problem, rounding, rows) if need_w else w.new_empty(0)
+    grad_u = gradient_of_input(rows, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
+    grad_w = launch_weight_gradient(u, rows, empty_gradient(w), problem, rounding) if need_w else w.new_empty(0)
     return grad_u, grad_w
 
 
@@ -199,30 +191,42 @@ def _conv_gradient(ctx: Any, grad_v: Tensor) -> tuple[Tensor | None, ...]:
 conv_forward.register_autograd(_conv_gradient, setup_context=_conv_context)
 
 
-def _stacked(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+def refuse_second_derivatives(operator: Any) -> None:
+    """Says what to do instead where a gradient is differentiated again."""
+
+    def refuse(ctx: Any, *grads: Any) -> None:
+        raise ConfigError(
+            'impl: "triton" has no second derivatives, and one was asked for (create_graph=True); use "conv"'
+        )
+
+    operator.register_autograd(refuse, setup_context=lambda ctx, inputs, output: None)
+
+
+def _stacked(value: Any, dim: Any, size: int) -> Any:
     """A vmapped tensor with its batch axis folded into Z; one without that axis is repeated, by a stride of 0."""
-    if tensor is None:
-        return None
-    front = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    if isinstance(value, list) and value and isinstance(value[0], Tensor):
+        return [_stacked(each, each_dim, size) for each, each_dim in zip(value, dim, strict=True)]
+    if not isinstance(value, Tensor):
+        return value
+    front = value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)
     return front.flatten(0, 1)
 
 
-def _vmapped(operator: Any, tensors: int) -> None:
+def fold_vmap(operator: Any) -> None:
     """vmap over networks: their axis becomes part of Z, and one launch runs them all."""
 
-    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        stacked = [_stacked(arg, dim, info.batch_size) for arg, dim in zip(args[:tensors], in_dims, strict=False)]
-        out = operator(*stacked, *args[tensors:])
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        size = info.batch_size
+        out = operator(*(_stacked(arg, dim, size) for arg, dim in zip(args, in_dims, strict=True)))
         split = torch.utils._pytree.tree_map(
-            lambda each: (
-                each.unflatten(0, (info.batch_size, -1)) if each.dim() > 1 else each.expand(info.batch_size, 0)
-            ),
-            out,
+            lambda each: each.unflatten(0, (size, -1)) if each.dim() > 1 else each.expand(size, 0), out
         )
         return split, torch.utils._pytree.tree_map(lambda _: 0, split)
 
     operator.register_vmap(rule)
 
 
-for _operator, _tensors in ((block_forward, 2), (block_backward, 6), (conv_forward, 2), (conv_backward, 3)):
-    _vmapped(_operator, _tensors)
+for _operator in (block_forward, block_backward, conv_forward, conv_backward):
+    fold_vmap(_operator)
+for _operator in (block_backward, conv_backward):
+    refuse_second_derivatives(_operator)

@@ -1,9 +1,10 @@
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator"
 """The forward pass: an implicit matrix product whose epilogue is leaky ReLU and squash.
 
-Rows are (pixel, m) with m fastest and padded to a power of two, columns are (o, p) with p padded likewise, and the
-sum runs over (i, j, c, n). So one program holds whole capsules, and their norms need no second pass. Sizes and strides
-are compile-time constants: index arithmetic becomes shifts, and loads are as wide as the layout allows.
+Rows are (pixel, image, m) with m fastest and padded to a power of two, columns are (o, p) with p padded likewise, and
+the sum runs over (i, j, c, n). So one program holds whole capsules, and their norms need no second pass. A program of a
+large batch stays at one pixel: where to read is then a scalar and a stride. Sizes and strides are compile-time
+constants: index arithmetic becomes shifts, and loads are as wide as the layout allows.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import length_positions, spread_capsules, squash_factor, sum_capsules
-from purecaps.ops.triton.plan import plan
+from purecaps.ops.triton.parts import length_positions, spread_capsules, squash_factor, sum_capsules, tile_rows
+from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, constants, stride_z
 
 
-@triton.jit(do_not_specialize=["pixels"])
+@triton.jit(do_not_specialize=["B"])
 def forward_kernel(
     u_ptr,
     w_ptr,
     y_ptr,
     r_ptr,
-    pixels,
+    B,
     u_z,
     w_z,
     slope,
+    scale,
     C: tl.constexpr,
     N: tl.constexpr,
     O: tl.constexpr,
@@ -64,10 +66,12 @@ def forward_kernel(
     NORM_COLUMNS: tl.constexpr,
     LENGTH_ROWS: tl.constexpr,
     LENGTH_COLUMNS: tl.constexpr,
+    IMAGES: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     ACTIVATE: tl.constexpr,
+    BYTES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     width: tl.constexpr = C * N
@@ -81,20 +85,22 @@ def forward_kernel(
     # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
     one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J
 
+    pixels: tl.constexpr = OUT_H * OUT_W
+    block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
+
+    image_blocks = (B + IMAGES - 1) // IMAGES
     program = tl.program_id(0)
     z = tl.program_id(1).to(tl.int64)
-    first_pixel = program // column_blocks * (ROWS // M_PAD)
     first_capsule = program % column_blocks * capsules
+    first_image = program // column_blocks % image_blocks * IMAGES
+    first_pixel = program // column_blocks // image_blocks * block_pixels
 
-    row = tl.arange(0, ROWS)
-    pixel = first_pixel + row // M_PAD
-    m = row % M_PAD
-    row_real = (pixel < pixels) & (m < M)
-    line = pixel // OUT_W
-    top = line % OUT_H * STRIDE_H - PAD_H
+    pixel, b, m = tile_rows(first_pixel, first_image, ROWS, IMAGES, M_PAD)
+    row_real = (b < B) & (m < M) & (pixel < pixels)
+    top = pixel // OUT_W * STRIDE_H - PAD_H
     left = pixel % OUT_W * STRIDE_W - PAD_W
-    corner = (line // OUT_H).to(tl.int64) * U_B + top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
-    u_rows = u_ptr + z * u_z + corner + m.to(tl.int64) * U_M
+    corner = top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
+    u_rows = u_ptr + z * u_z + b.to(tl.int64) * U_B + m.to(tl.int64) * U_M + corner
 
     column = tl.arange(0, COLUMNS)
     o = first_capsule + column // P_PAD
@@ -119,33 +125,45 @@ def forward_kernel(
             if one_position:
                 h = top + i * DILATION_H
                 x = left + j * DILATION_W
-                u_mask = u_mask & ((h >= 0) & (h < H) & (x >= 0) & (x < W))[:, None]
+                u_mask = (row_real & (h >= 0) & (h < H) & (x >= 0) & (x < W))[:, None]
             else:
-                h = top[:, None] + (i * DILATION_H)[None, :]
-                x = left[:, None] + (j * DILATION_W)[None, :]
+                h = (top + 0 * b)[:, None] + (i * DILATION_H)[None, :]
+                x = (left + 0 * b)[:, None] + (j * DILATION_W)[None, :]
                 u_mask = u_mask & (h >= 0) & (h < H) & (x >= 0) & (x < W)
         u_offset = i * (DILATION_H * U_H) + j * (DILATION_W * U_W) + c * U_C + n * U_N
         w_offset = k * W_N if one_run else i * W_I + j * W_J + c * W_C + n * W_N
         seen = tl.load(u_rows[:, None] + u_offset[None, :], mask=u_mask, other=0.0)
+        if BYTES:
+            seen = seen.to(w_ptr.dtype.element_ty)
         kernel = tl.load(w_columns[None, :] + w_offset[:, None], mask=w_mask, other=0.0)
         total = tl.dot(seen, kernel, total, input_precision=PRECISION)
 
+    if BYTES:
+        total = total * scale
     if ACTIVATE:
         total = tl.where(total > 0, total, total * slope)
         r = tl.sqrt(sum_capsules(total * total, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS))
         total = total * spread_capsules(squash_factor(r), ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+        at, image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
         offsets, mask = length_positions(
-            first_pixel, first_capsule, pixels, O, M_PAD, P_PAD, LENGTH_ROWS, LENGTH_COLUMNS,
-            ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS,
+            (z * B + image) * pixels + at, (image < B) & (at < pixels), part, first_capsule, O, P_PAD,
+            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS,
         )  # fmt: skip
-        tl.store(r_ptr + z * pixels * (LENGTH_ROWS * O * LENGTH_COLUMNS) + offsets, r, mask=mask)
-    y_rows = y_ptr + ((z * pixels + pixel) * M + m) * (O * P)
+        tl.store(r_ptr + offsets, r, mask=mask)
+    y_rows = y_ptr + (((z * B + b) * pixels + pixel) * M + m) * (O * P)
     out = total.to(y_ptr.dtype.element_ty)
     tl.store(y_rows[:, None] + (o * P + p)[None, :], out, mask=row_real[:, None] & column_real[None, :])
 
 
 def launch_forward(
-    u: Tensor, w: Tensor, problem: Problem, slope: float, precision: str, *, activate: bool
+    u: Tensor,
+    w: Tensor,
+    problem: Problem,
+    slope: float,
+    precision: str,
+    *,
+    activate: bool,
+    scale: float = 1.0,
 ) -> tuple[Tensor, Tensor | None]:
     """Squashed capsules [Z, B, O, H', W', m, p] and their lengths before squashing; or capsules as they are, and None.
 
@@ -156,30 +174,33 @@ def launch_forward(
         slope: leaky ReLU's.
         precision: of float32 products, "tf32" or "ieee".
         activate: whether to apply leaky ReLU and squash.
+        scale: what uint8 pixels, which are multiplied as whole numbers, stand for; other inputs are taken as they are.
     """
-    y = memory.empty((problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p), u.dtype, u.device)
+    shape = (problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p)
+    y = memory.empty(shape, w.dtype if u.dtype == torch.uint8 else u.dtype, u.device)
     r = memory.empty(problem.r_shape, torch.float32, u.device) if activate else None
     if y.numel():
         tile = plan(problem).forward
-        grid = (
-            triton.cdiv(problem.pixels, tile.rows // problem.m_pad)
-            * triton.cdiv(problem.O, tile.columns // problem.p_pad),
-            problem.Z,
-        )
+        images = tile.images(problem)
+        blocks = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.rows, images)
+        grid = (blocks * triton.cdiv(problem.O, tile.columns // problem.p_pad), problem.Z)
         forward_kernel[grid](
             u,
             w,
             y,
             y if r is None else r,
-            problem.pixels,
+            problem.B,
             stride_z(u),
             stride_z(w),
             slope,
+            scale,
             **constants(u, w, problem),
+            IMAGES=images,
             ROWS=tile.rows,
             COLUMNS=tile.columns,
             INNER=tile.inner,
             ACTIVATE=activate,
+            BYTES=u.dtype == torch.uint8,
             PRECISION=precision,
             num_warps=tile.warps,
             num_stages=tile.stages,

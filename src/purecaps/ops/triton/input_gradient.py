@@ -3,42 +3,77 @@
 
 With stride s, an input pixel h is seen only by the kernel positions i with i d = h + padding (mod s). So pixels are
 taken in s phases, one launch axis, each with the positions that reach it: no product with zeros of the stride's making.
+
+Inside a run of layers the input is what the layer below wrote. A program holds whole capsules of it, so the gradient
+goes on through that layer's squash and leaky ReLU as an epilogue, and no other kernel has to read it for that.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, as_logical, columns, map_constants, stride_z
+from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_rows
+from purecaps.ops.triton.plan import plan, row_blocks
+from purecaps.ops.triton.problem import Problem, as_logical, as_rows, columns, map_constants, power_of_two, stride_z
+
+
+@dataclass(frozen=True)
+class Below:
+    """The activation that made u, to differentiate through.
+
+    Args:
+        u: the input capsules [Z, B, C, H, W, m, n], in memory as rows of (C, n).
+        r: their lengths before squashing, one for each squash.
+        slope: leaky ReLU's.
+        norm: rows and columns of u's capsules that one squash spans.
+    """
+
+    u: Tensor
+    r: Tensor
+    slope: float
+    norm: Pair
 
 
 @triton.jit
 def phase_of(
     phase,
-    SIZE: tl.constexpr,
     KERNEL: tl.constexpr,
     STRIDE: tl.constexpr,
     PAD: tl.constexpr,
     COMMON: tl.constexpr,
     INVERSE: tl.constexpr,
 ):
-    """Along one axis: first pixel of the phase, how many it has, its first kernel position, how many reach it.
+    """Along one axis: first pixel of the phase, its first kernel position, how many positions reach it.
 
     i d = phase (mod s) has solutions only where gcd(d, s) divides the phase: every s/gcd-th position from the first.
     """
     step: tl.constexpr = STRIDE // COMMON
     first_pixel = (phase + (STRIDE - PAD % STRIDE)) % STRIDE
-    pixels = (SIZE - first_pixel + STRIDE - 1) // STRIDE
     first = phase // COMMON * INVERSE % step
     positions = (KERNEL - first + step - 1) // step * (phase % COMMON == 0).to(tl.int32)
-    return first_pixel, pixels, first, positions
+    return first_pixel, first, positions
+
+
+@triton.jit
+def reached(top, positions, MOVE: tl.constexpr, OUT: tl.constexpr, ONE: tl.constexpr):
+    """Which of a phase's positions see a pixel within the output map: the first of them, and how many.
+
+    Position k sees the output pixel top - k MOVE. For tiles of several pixels all positions: masks do the rest.
+    """
+    if ONE:
+        first = tl.maximum((top - OUT + MOVE) // MOVE, 0)
+        last = tl.minimum(top // MOVE, positions - 1)
+        # Division rounds towards zero: before the first pixel nothing is seen.
+        return first, tl.where(top < 0, 0, tl.maximum(last - first + 1, 0))
+    return 0, positions
 
 
 @triton.jit(do_not_specialize=["B"])
@@ -46,10 +81,14 @@ def input_gradient_kernel(
     grad_v_ptr,
     w_ptr,
     grad_u_ptr,
+    u_ptr,
+    r_ptr,
     B,
     w_z,
-    CN: tl.constexpr,
+    slope,
+    C: tl.constexpr,
     N: tl.constexpr,
+    W_N_SIZE: tl.constexpr,
     OP: tl.constexpr,
     P: tl.constexpr,
     M: tl.constexpr,
@@ -75,13 +114,27 @@ def input_gradient_kernel(
     W_O: tl.constexpr,
     W_N: tl.constexpr,
     W_P: tl.constexpr,
+    M_PAD: tl.constexpr,
+    N_PAD: tl.constexpr,
+    NORM_ROWS: tl.constexpr,
+    NORM_COLUMNS: tl.constexpr,
+    LENGTH_ROWS: tl.constexpr,
+    LENGTH_COLUMNS: tl.constexpr,
+    ACTIVATED: tl.constexpr,
+    IMAGES: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    column_blocks: tl.constexpr = (CN + COLUMNS - 1) // COLUMNS
+    """ACTIVATED goes on through the activation that made u; columns are whole capsules then, N_PAD wide each."""
+    width: tl.constexpr = C * N
+    capsules: tl.constexpr = COLUMNS // N_PAD
+    column_blocks: tl.constexpr = (C + capsules - 1) // capsules
     steps: tl.constexpr = (OP + INNER - 1) // INNER
+    wide: tl.constexpr = (W + STRIDE_W - 1) // STRIDE_W
+    block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
+    one_pixel: tl.constexpr = block_pixels == 1
     step_h: tl.constexpr = STRIDE_H // COMMON_H
     step_w: tl.constexpr = STRIDE_W // COMMON_W
     move_h: tl.constexpr = DILATION_H // COMMON_H
@@ -91,55 +144,77 @@ def input_gradient_kernel(
     phase_h = tl.program_id(1) // STRIDE_W
     phase_w = tl.program_id(1) % STRIDE_W
     z = tl.program_id(2).to(tl.int64)
-    first_h, tall, first_i, positions_h = phase_of(phase_h, H, KH, STRIDE_H, PAD_H, COMMON_H, INVERSE_H)
-    first_w, wide, first_j, positions_w = phase_of(phase_w, W, KW, STRIDE_W, PAD_W, COMMON_W, INVERSE_W)
+    first_h, first_i, positions_h = phase_of(phase_h, KH, STRIDE_H, PAD_H, COMMON_H, INVERSE_H)
+    first_w, first_j, positions_w = phase_of(phase_w, KW, STRIDE_W, PAD_W, COMMON_W, INVERSE_W)
+    image_blocks = (B + IMAGES - 1) // IMAGES
+    first_capsule = program % column_blocks * capsules
+    first_image = program // column_blocks % image_blocks * IMAGES
+    first_pixel = program // column_blocks // image_blocks * block_pixels
 
-    row = program // column_blocks * ROWS + tl.arange(0, ROWS)
-    row_real = row < B * tall * wide * M
-    m = row % M
-    pixel = row // M
-    line = pixel // tl.maximum(wide, 1)
-    b = (line // tl.maximum(tall, 1)).to(tl.int64)
-    h = first_h + line % tl.maximum(tall, 1) * STRIDE_H
-    x = first_w + pixel % tl.maximum(wide, 1) * STRIDE_W
+    pixel, b, m = tile_rows(first_pixel, first_image, ROWS, IMAGES, M_PAD)
+    h = first_h + pixel // wide * STRIDE_H
+    x = first_w + pixel % wide * STRIDE_W
+    row_real = (b < B) & (m < M) & (h < H) & (x < W)
     # Where the phase has no position the division is not exact, and the loop below is empty.
     top = (h + PAD_H - first_i * DILATION_H) // STRIDE_H
     left = (x + PAD_W - first_j * DILATION_W) // STRIDE_W
+    from_h, count_h = reached(top, positions_h, move_h, OUT_H, one_pixel)
+    from_w, count_w = reached(left, positions_w, move_w, OUT_W, one_pixel)
 
-    cn = program % column_blocks * COLUMNS + tl.arange(0, COLUMNS)
-    column_real = cn < CN
-    w_columns = w_ptr + z * w_z + (cn // N).to(tl.int64) * W_C + cn % N * W_N
-    grad_v_rows = grad_v_ptr + ((z * B + b) * (OUT_H * OUT_W * M) + m) * OP
+    column = tl.arange(0, COLUMNS)
+    c = first_capsule + column // N_PAD
+    n = column % N_PAD
+    column_real = (c < C) & (n < N)
+    cn = c * N + n
+    w_columns = w_ptr + z * w_z + (cn // W_N_SIZE).to(tl.int64) * W_C + cn % W_N_SIZE * W_N
+    image = (z * B + b) * (OUT_H * OUT_W)
+    grad_v_rows = grad_v_ptr + ((image + top * OUT_W + left) * M + m) * OP
 
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(positions_h * positions_w * steps):
+    for step in range(count_h * count_w * steps):
         position = step // steps
-        along_h = position // positions_w
-        along_w = position % positions_w
+        along_h = from_h + position // count_w
+        along_w = from_w + position % count_w
         i = first_i + along_h * step_h
         j = first_j + along_w * step_w
-        out_h = top - along_h * move_h
-        out_w = left - along_w * move_w
-        inside = row_real & (out_h >= 0) & (out_h < OUT_H) & (out_w >= 0) & (out_w < OUT_W)
+        inside = row_real
+        if not one_pixel:
+            out_h = top - along_h * move_h
+            out_w = left - along_w * move_w
+            inside = row_real & (out_h >= 0) & (out_h < OUT_H) & (out_w >= 0) & (out_w < OUT_W)
         op = step % steps * INNER + tl.arange(0, INNER)
-        at = grad_v_rows + (out_h * OUT_W + out_w) * (M * OP)
+        back = (along_h * move_h * OUT_W + along_w * move_w) * (M * OP)
         w_rows = i * W_I + j * W_J + op // P * W_O + op % P * W_P
         grad_mask = inside[:, None]
         w_mask = column_real[None, :]
         if OP % INNER != 0:
             grad_mask = grad_mask & (op < OP)[None, :]
             w_mask = w_mask & (op < OP)[:, None]
-        grad_v = tl.load(at[:, None] + op[None, :], mask=grad_mask, other=0.0)
+        grad_v = tl.load(grad_v_rows[:, None] + (op - back)[None, :], mask=grad_mask, other=0.0)
         kernel = tl.load(w_columns[None, :] + w_rows[:, None], mask=w_mask, other=0.0)
         total = tl.dot(grad_v, kernel, total, input_precision=PRECISION)
 
-    grad_u_rows = grad_u_ptr + (((z * B + b) * H + h) * W + x) * (M * CN) + m * CN
-    out = total.to(grad_u_ptr.dtype.element_ty)
-    tl.store(grad_u_rows[:, None] + cn[None, :], out, mask=row_real[:, None] & column_real[None, :])
+    rows = (((z * B + b) * H + h) * W + x) * (M * width) + m * width
+    offsets = rows[:, None] + cn[None, :]
+    mask = row_real[:, None] & column_real[None, :]
+    if ACTIVATED:
+        y = tl.load(u_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        pixel, image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
+        h = first_h + pixel // wide * STRIDE_H
+        x = first_w + pixel % wide * STRIDE_W
+        at, known = length_positions(
+            (z * B + image) * (H * W) + h * W + x, (image < B) & (h < H) & (x < W), part, first_capsule, C, N_PAD,
+            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS,
+        )  # fmt: skip
+        r = tl.load(r_ptr + at, mask=known, other=0.0)
+        total = activation_gradient(y, total, r, r, slope, True, False, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+    tl.store(grad_u_ptr + offsets, total.to(grad_u_ptr.dtype.element_ty), mask=mask)
 
 
-def launch_input_gradient(grad_v: Tensor, w: Tensor, problem: Problem, dtype: torch.dtype, precision: str) -> Tensor:
-    """The gradient of u [Z, B, C, H, W, m, n], in memory as rows of (C, n).
+def launch_input_gradient(
+    grad_v: Tensor, w: Tensor, problem: Problem, dtype: torch.dtype, precision: str, below: Below | None = None
+) -> Tensor:
+    """The gradient of u, as rows [Z, B, H, W, m, C, n]; with `below`, of what u was before its activation.
 
     Args:
         grad_v: gradient of the convolution's output, contiguous rows [Z, B, H', W', m, O, p].
@@ -147,48 +222,81 @@ def launch_input_gradient(grad_v: Tensor, w: Tensor, problem: Problem, dtype: to
         problem: the sizes.
         dtype: of the result.
         precision: of float32 products, "tf32" or "ieee".
+        below: the activation that made u.
     """
     grad_u = memory.empty(
         (problem.Z, problem.B, problem.H, problem.W, problem.m, problem.C, problem.n), dtype, grad_v.device
     )
-    if grad_u.numel():
-        tile = plan(problem).inputs
-        (down, across), dilation = problem.geometry.stride, problem.geometry.dilation
-        inputs = columns(problem.C, problem.n, (w.stride(3), w.stride(5)))
-        outputs = columns(problem.O, problem.p, (w.stride(4), w.stride(6)))
-        common = (math.gcd(dilation[0], down), math.gcd(dilation[1], across))
-        most = problem.B * triton.cdiv(problem.H, down) * triton.cdiv(problem.W, across) * problem.m
-        blocks = triton.cdiv(most, tile.rows) * triton.cdiv(problem.C * problem.n, tile.columns)
-        input_gradient_kernel[(blocks, down * across, problem.Z)](
-            grad_v,
-            w,
-            grad_u,
-            problem.B,
-            stride_z(w),
-            CN=problem.C * problem.n,
-            N=inputs.inner,
-            OP=problem.O * problem.p,
-            P=outputs.inner,
-            M=problem.m,
-            **map_constants(problem),
-            COMMON_H=common[0],
-            COMMON_W=common[1],
-            INVERSE_H=_inverse(dilation[0] // common[0], down // common[0]),
-            INVERSE_W=_inverse(dilation[1] // common[1], across // common[1]),
-            W_I=w.stride(1),
-            W_J=w.stride(2),
-            W_C=inputs.strides[0][0],
-            W_O=outputs.strides[0][0],
-            W_N=inputs.strides[0][1],
-            W_P=outputs.strides[0][1],
-            ROWS=tile.rows,
-            COLUMNS=tile.columns,
-            INNER=tile.inner,
-            PRECISION=precision,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
-    return as_logical(grad_u)
+    if not grad_u.numel():
+        return grad_u
+    tile = plan(problem).inputs
+    (down, across), dilation = problem.geometry.stride, problem.geometry.dilation
+    inputs = columns(problem.C, problem.n, (w.stride(3), w.stride(5)))
+    outputs = columns(problem.O, problem.p, (w.stride(4), w.stride(6)))
+    common = (math.gcd(dilation[0], down), math.gcd(dilation[1], across))
+    # Without an activation columns need not be whole capsules: each (c, n) is one by itself.
+    capsules, width = (problem.C * problem.n, 1) if below is None else (problem.C, problem.n)
+    n_pad = power_of_two(width)
+    m_pad = problem.m_pad
+    images = tile.images(problem)
+    pixels = triton.cdiv(problem.H, down) * triton.cdiv(problem.W, across)
+    blocks = row_blocks(problem.B, pixels, m_pad, tile.rows, images) * triton.cdiv(capsules, tile.columns // n_pad)
+    input_gradient_kernel[(blocks, down * across, problem.Z)](
+        grad_v,
+        w,
+        grad_u,
+        grad_u if below is None else as_rows(below.u),
+        grad_u if below is None else as_rows(below.r),
+        problem.B,
+        stride_z(w),
+        1.0 if below is None else below.slope,
+        C=capsules,
+        N=width,
+        W_N_SIZE=inputs.inner,
+        OP=problem.O * problem.p,
+        P=outputs.inner,
+        M=problem.m,
+        **map_constants(problem),
+        COMMON_H=common[0],
+        COMMON_W=common[1],
+        INVERSE_H=_inverse(dilation[0] // common[0], down // common[0]),
+        INVERSE_W=_inverse(dilation[1] // common[1], across // common[1]),
+        W_I=w.stride(1),
+        W_J=w.stride(2),
+        W_C=inputs.strides[0][0],
+        W_O=outputs.strides[0][0],
+        W_N=inputs.strides[0][1],
+        W_P=outputs.strides[0][1],
+        M_PAD=m_pad,
+        N_PAD=n_pad,
+        **_norm_constants(problem, below),
+        ACTIVATED=below is not None,
+        IMAGES=images,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        INNER=tile.inner,
+        PRECISION=precision,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return grad_u
+
+
+def gradient_of_input(grad_v: Tensor, w: Tensor, problem: Problem, dtype: torch.dtype, precision: str) -> Tensor:
+    """As `launch_input_gradient`, in the logical order [Z, B, C, H, W, m, n]."""
+    return as_logical(launch_input_gradient(grad_v, w, problem, dtype, precision))
+
+
+def _norm_constants(problem: Problem, below: Below | None) -> dict[str, int]:
+    if below is None:
+        return dict.fromkeys(("NORM_ROWS", "NORM_COLUMNS", "LENGTH_ROWS", "LENGTH_COLUMNS"), 1)
+    rows, across = below.norm
+    return {
+        "NORM_ROWS": power_of_two(rows),
+        "NORM_COLUMNS": power_of_two(across),
+        "LENGTH_ROWS": problem.m // rows,
+        "LENGTH_COLUMNS": problem.n // across,
+    }
 
 
 def _inverse(value: int, modulus: int) -> int:

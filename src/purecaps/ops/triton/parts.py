@@ -11,13 +11,15 @@ import triton.language as tl
 def squash_factor(r):
     """f(r) = (1 - exp(-r)) / r, by its series where the difference would cancel."""
     near = tl.minimum(r, 0.5)
-    series = 1 - near * (1 / 8 - near / 72)
-    series = 1 - near * (1 / 7) * series
-    series = 1 - near * (1 / 6) * series
-    series = 1 - near * (1 / 5) * series
-    series = 1 - near * (1 / 4) * series
-    series = 1 - near * (1 / 3) * series
-    series = 1 - near * (1 / 2) * series
+    series = tl.full(r.shape, 1 / 362880, tl.float32)
+    series = series * near - 1 / 40320
+    series = series * near + 1 / 5040
+    series = series * near - 1 / 720
+    series = series * near + 1 / 120
+    series = series * near - 1 / 24
+    series = series * near + 1 / 6
+    series = series * near - 1 / 2
+    series = series * near + 1
     far = tl.maximum(r, 0.5)
     return tl.where(r < 0.5, series, (1 - tl.exp(-far)) / far)
 
@@ -26,15 +28,16 @@ def squash_factor(r):
 def squash_slope(r, f):
     """f'(r) = (exp(-r) - f(r)) / r, by its series near zero."""
     near = tl.minimum(r, 0.5)
-    series = 7 / 40320 - near * (8 / 362880)
-    series = 6 / 5040 - near * series
-    series = 5 / 720 - near * series
-    series = 4 / 120 - near * series
-    series = 3 / 24 - near * series
-    series = 2 / 6 - near * series
-    series = near * series - 1 / 2
+    series = tl.full(r.shape, -8 / 362880, tl.float32)
+    series = series * near + 7 / 40320
+    series = series * near - 6 / 5040
+    series = series * near + 5 / 720
+    series = series * near - 4 / 120
+    series = series * near + 3 / 24
+    series = series * near - 2 / 6
+    series = 1 / 2 + series * near
     far = tl.maximum(r, 0.5)
-    return tl.where(r < 0.5, series, (tl.exp(-far) - f) / far)
+    return tl.where(r < 0.5, -series, (tl.exp(-far) - f) / far)
 
 
 @triton.jit
@@ -57,33 +60,43 @@ def spread_capsules(
 
 
 @triton.jit
+def tile_rows(first_pixel, first_image, COUNT: tl.constexpr, IMAGES: tl.constexpr, GROUPS: tl.constexpr):
+    """Rows of a tile are (pixel, image, part): the pixel, image and part of each of COUNT rows.
+
+    With a single pixel in the tile it stays a scalar, and so does all arithmetic on its position.
+    """
+    row = tl.arange(0, COUNT)
+    pixel = first_pixel
+    if COUNT > IMAGES * GROUPS:
+        pixel = first_pixel + row // (IMAGES * GROUPS)
+    return pixel, first_image + row // GROUPS % IMAGES, row % GROUPS
+
+
+@triton.jit
 def length_positions(
-    first_pixel,
+    pixel,
+    pixel_real,
+    part,
     first_capsule,
-    pixels,
-    O: tl.constexpr,
-    M_PAD: tl.constexpr,
-    P_PAD: tl.constexpr,
+    CAPSULES: tl.constexpr,
+    WIDTH_PAD: tl.constexpr,
     LENGTH_ROWS: tl.constexpr,
     LENGTH_COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    NORM_ROWS: tl.constexpr,
     NORM_COLUMNS: tl.constexpr,
 ):
-    """Offsets and mask of a tile's lengths within [pixels, LENGTH_ROWS, O, LENGTH_COLUMNS]."""
-    row_groups: tl.constexpr = M_PAD // NORM_ROWS
-    column_groups: tl.constexpr = P_PAD // NORM_COLUMNS
-    down = tl.arange(0, ROWS // NORM_ROWS)
+    """Offsets and mask of a tile's lengths within [pixels, LENGTH_ROWS, CAPSULES, LENGTH_COLUMNS].
+
+    Capsules are WIDTH_PAD columns wide in the tile; `pixel` is counted over all images, [rows].
+    """
+    groups: tl.constexpr = WIDTH_PAD // NORM_COLUMNS
     across = tl.arange(0, COLUMNS // NORM_COLUMNS)
-    pixel = first_pixel + down // row_groups
-    part = down % row_groups
-    o = first_capsule + across // column_groups
-    piece = across % column_groups
-    row = (pixel.to(tl.int64) * LENGTH_ROWS + part) * (O * LENGTH_COLUMNS)
-    offsets = row[:, None] + (o * LENGTH_COLUMNS + piece)[None, :]
-    mask = ((pixel < pixels) & (part < LENGTH_ROWS))[:, None] & ((o < O) & (piece < LENGTH_COLUMNS))[None, :]
-    return offsets, mask
+    capsule = first_capsule + across // groups
+    piece = across % groups
+    row = (pixel.to(tl.int64) * LENGTH_ROWS + part) * (CAPSULES * LENGTH_COLUMNS)
+    offsets = row[:, None] + (capsule * LENGTH_COLUMNS + piece)[None, :]
+    real = (capsule < CAPSULES) & (piece < LENGTH_COLUMNS)
+    return offsets, (pixel_real & (part < LENGTH_ROWS))[:, None] & real[None, :]
 
 
 @triton.jit

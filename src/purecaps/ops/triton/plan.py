@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from purecaps.ops.triton.plan_table import TUNED
 from purecaps.ops.triton.problem import Problem, power_of_two
+from purecaps.ops.triton.tile import Tile
 
 # Programs that fill the GPU once: an H200 has 132 multiprocessors.
 FILL = 132
+# Images from which on the measured block sizes hold.
+LEAST_TUNED = 64
 # tl.dot takes nothing smaller.
 LEAST = 16
 # Numbers of a result that one program keeps in registers.
@@ -23,23 +27,9 @@ MOST = 16384
 SHARED = 200 * 1024
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One program's share of a matrix product.
-
-    Args:
-        rows: rows of the result, a power of two.
-        columns: columns of the result, a power of two.
-        inner: products summed in one step, a power of two.
-        warps: warps of 32 threads.
-        stages: how many steps' loads are under way at once.
-    """
-
-    rows: int
-    columns: int
-    inner: int
-    warps: int = 4
-    stages: int = 3
+def row_blocks(batch: int, pixels: int, m_pad: int, rows: int, images: int) -> int:
+    """Tiles that cover all rows (pixel, image, m) with `rows` of them each, of which `images` images side by side."""
+    return -(-batch // images) * -(-pixels // (rows // (images * m_pad)))
 
 
 @dataclass(frozen=True)
@@ -52,8 +42,6 @@ class Plan:
         inputs: rows (pixel, m) by columns (c, n), summed over (i, j) and (o, p).
         weights: rows (i, j, c, n) by columns (o, p), summed over (pixel, m).
         splits: programs that share the sum of one tile of the weight gradient.
-        fused: whether the weight gradient's kernel computes the activation's gradient on its way, instead of a
-            kernel before it.
     """
 
     forward: Tile
@@ -61,7 +49,6 @@ class Plan:
     inputs: Tile
     weights: Tile
     splits: int
-    fused: bool
 
 
 _changes: dict[str, Any] = {}
@@ -80,66 +67,77 @@ def planned(**changes: Any) -> Iterator[None]:
 
 def plan(problem: Problem) -> Plan:
     """The plan for a problem."""
-    chosen = Plan(
-        forward=_forward(problem),
-        activation=_activation(problem),
-        inputs=_inputs(problem),
-        weights=_weights(problem),
-        splits=0,
-        fused=True,
-    )
+    forward, _ = _tuned("forward", problem) or (_forward(problem), 0)
+    inputs, _ = _tuned("inputs", problem) or (_inputs(problem), 0)
+    weights, programs = _tuned("weights", problem) or (_weights(problem), (4 if problem.itemsize == 4 else 2) * FILL)
+    chosen = Plan(forward, _activation(problem), inputs, weights, splits=0)
     chosen = replace(chosen, **_changes)
-    return replace(chosen, splits=_splits(problem, chosen.weights) if chosen.splits == 0 else chosen.splits)
+    return chosen if chosen.splits else replace(chosen, splits=_splits(problem, chosen.weights, programs))
+
+
+def _tuned(kernel: str, problem: Problem) -> tuple[Tile, int] | None:
+    """What was measured for a layer like this one; nothing for maps or batches much smaller than the measured ones."""
+    (stride, across), square = problem.geometry.stride, problem.H == problem.W and (problem.kh, problem.kw) == (3, 3)
+    if not square or stride != across or problem.Z * problem.B < LEAST_TUNED or problem.geometry.dilation != (1, 1):
+        return None
+    key = (kernel, problem.itemsize, problem.C, problem.n, problem.O, problem.p, problem.H, stride)
+    found = TUNED.get(key)
+    return found if found is not None and problem.m_pad <= 4 else None
 
 
 def _forward(problem: Problem) -> Tile:
-    columns = _capsule_columns(problem, at_most=128)
+    columns = _capsule_columns(problem.O, problem.p_pad, at_most=128)
     blocks = problem.Z * -(-problem.O * problem.p_pad // columns)
     rows = _rows(problem.pixels * problem.m_pad, blocks, at_most=min(128, MOST // columns), least=problem.m_pad)
     return Tile(rows, columns, _inner(problem.inner, problem.itemsize), _warps(rows, columns))
 
 
 def _activation(problem: Problem) -> Tile:
-    columns = _capsule_columns(problem, at_most=128)
+    columns = _capsule_columns(problem.O, problem.p_pad, at_most=128)
     rows = max(problem.m_pad, min(128, 4096 // columns))
     return Tile(rows, columns, 0, 8 if rows * columns > 4096 else 4)
 
 
 def _inputs(problem: Problem) -> Tile:
-    width = problem.C * problem.n
-    columns = min(128, max(LEAST, power_of_two(width)))
-    while columns > LEAST and -(-width // (columns // 2)) * (columns // 2) < -(-width // columns) * columns:
-        columns //= 2
+    n_pad = power_of_two(problem.n)
+    columns = _capsule_columns(problem.C, n_pad, at_most=128)
+    width = problem.C * n_pad
     # Each of the stride's phases is a launch axis of its own, so rows are counted over all of them.
-    rows = _rows(problem.B * problem.H * problem.W * problem.m, problem.Z * -(-width // columns), at_most=128)
+    pixels = problem.B * problem.H * problem.W
+    blocks = problem.Z * -(-width // columns)
+    rows = _rows(pixels * problem.m_pad, blocks, at_most=min(128, MOST // columns), least=problem.m_pad)
     return Tile(rows, columns, _inner(problem.O * problem.p, problem.itemsize), _warps(rows, columns))
 
 
 def _weights(problem: Problem) -> Tile:
-    columns = _capsule_columns(problem, at_most=64)
+    columns = _capsule_columns(problem.O, problem.p_pad, at_most=64)
     rows = min(64, MOST // columns, max(LEAST, power_of_two(problem.inner)))
     if 64 < problem.inner <= 128 and columns <= 64:
-        rows = 128  # one tile reads y and its gradient once
-    summed = max(LEAST, problem.m_pad, min(128 if problem.itemsize == 2 else 64, 8192 // columns))
-    # u, y and the gradient of y are staged: two stages of them have to fit shared memory.
-    stages = 2 if 2 * summed * (rows + 2 * columns) * problem.itemsize <= SHARED else 1
+        rows = 128  # one tile reads the gradient once
+    if problem.itemsize == 4:
+        # Two warps: the tensor instructions of four ask for rows of the sum side by side, which float32 has to be
+        # copied for, number by number.
+        return Tile(rows, columns, max(32, problem.m_pad), 2 if rows * columns <= 8192 else 4, 2)
+    summed = max(LEAST, problem.m_pad, min(128, 8192 // columns))
+    stages = 2 if 2 * summed * (rows + columns) * problem.itemsize <= SHARED else 1
     return Tile(rows, columns, summed, _warps(rows, columns), stages)
 
 
-def _splits(problem: Problem, tile: Tile) -> int:
-    """Enough programs to fill the GPU twice, but at least four steps for each; one where the sum is short anyway."""
+def _splits(problem: Problem, tile: Tile, programs: int) -> int:
+    """As many parts as make so many programs, but at least two steps for each."""
     tiles = problem.Z * -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
-    steps = -(-problem.pixels * problem.m_pad // tile.inner)
-    return 1 if steps <= 8 else max(1, min(2 * FILL // tiles, steps // 4))
+    images = min(tile.inner // problem.m_pad, power_of_two(problem.B))
+    steps = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.inner, images)
+    return max(1, min(programs // tiles, -(-steps // 2)))
 
 
-def _capsule_columns(problem: Problem, at_most: int) -> int:
-    """Whole capsules side by side: the least padding, and among equals the widest."""
+def _capsule_columns(capsules: int, width: int, at_most: int) -> int:
+    """Whole capsules side by side, each `width` columns: the least padding, and among equals the widest."""
     best, least = 0, None
-    columns = max(LEAST, problem.p_pad)
-    while columns == max(LEAST, problem.p_pad) or columns <= min(at_most, power_of_two(problem.O) * problem.p_pad):
-        caps = columns // problem.p_pad
-        padded = -(-problem.O // caps) * caps
+    columns = max(LEAST, width)
+    while columns == max(LEAST, width) or columns <= min(at_most, power_of_two(capsules) * width):
+        caps = columns // width
+        padded = -(-capsules // caps) * caps
         if least is None or padded <= least:
             best, least = columns, padded
         columns *= 2

@@ -13,27 +13,21 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.activation_gradient import gradient_arguments, load_gradient
-from purecaps.ops.triton.plan import plan
-from purecaps.ops.triton.problem import Problem, constants, memory_order, stride_z
+from purecaps.ops.triton.parts import tile_rows
+from purecaps.ops.triton.plan import FILL, plan, row_blocks
+from purecaps.ops.triton.problem import Problem, constants, memory_order, power_of_two, stride_z
 
 
-@triton.jit(do_not_specialize=["pixels", "steps"])
+@triton.jit(do_not_specialize=["B", "steps"])
 def weight_gradient_kernel(
     u_ptr,
     grad_v_ptr,
     parts_ptr,
-    y_ptr,
-    r_ptr,
-    grad_y_ptr,
-    grad_r_ptr,
-    pixels,
+    B,
     steps,
     u_z,
     part_split,
     part_z,
-    grad_y_z,
-    slope,
     C: tl.constexpr,
     N: tl.constexpr,
     O: tl.constexpr,
@@ -65,31 +59,18 @@ def weight_gradient_kernel(
     W_P: tl.constexpr,
     M_PAD: tl.constexpr,
     P_PAD: tl.constexpr,
-    NORM_ROWS: tl.constexpr,
-    NORM_COLUMNS: tl.constexpr,
-    LENGTH_ROWS: tl.constexpr,
-    LENGTH_COLUMNS: tl.constexpr,
-    G_B: tl.constexpr,
-    G_O: tl.constexpr,
-    G_H: tl.constexpr,
-    G_W: tl.constexpr,
-    G_M: tl.constexpr,
-    G_P: tl.constexpr,
-    HAS_GRAD_Y: tl.constexpr,
-    HAS_GRAD_R: tl.constexpr,
-    FUSED: tl.constexpr,
-    KEEP: tl.constexpr,
+    IMAGES: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """FUSED computes the activation's gradient from y and r; KEEP also writes it, for the input's gradient."""
     width: tl.constexpr = C * N
     length: tl.constexpr = KH * KW * width
     capsules: tl.constexpr = COLUMNS // P_PAD
     column_blocks: tl.constexpr = (O + capsules - 1) // capsules
-    block_pixels: tl.constexpr = INNER // M_PAD
+    pixels: tl.constexpr = OUT_H * OUT_W
+    block_pixels: tl.constexpr = INNER // (IMAGES * M_PAD)
 
     program = tl.program_id(0)
     split = tl.program_id(1)
@@ -109,37 +90,26 @@ def weight_gradient_kernel(
     p = column % P_PAD
     column_real = (o < O) & (p < P)
 
-    row = tl.arange(0, INNER)
-    m = row % M_PAD
+    image_blocks = (B + IMAGES - 1) // IMAGES
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for step in range(steps):
-        first_pixel = (split * steps + step) * block_pixels
-        pixel = first_pixel + row // M_PAD
-        row_real = (pixel < pixels) & (m < M)
-        line = pixel // OUT_W
-        top = line % OUT_H * STRIDE_H - PAD_H
+        block = split * steps + step
+        first_pixel = block // image_blocks * block_pixels
+        pixel, b, m = tile_rows(first_pixel, block % image_blocks * IMAGES, INNER, IMAGES, M_PAD)
+        row_real = (b < B) & (m < M) & (pixel < pixels)
+        top = pixel // OUT_W * STRIDE_H - PAD_H
         left = pixel % OUT_W * STRIDE_W - PAD_W
-        corner = (line // OUT_H).to(tl.int64) * U_B + top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
-        u_rows = u_ptr + z * u_z + corner + m.to(tl.int64) * U_M
+        corner = top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
+        u_rows = u_ptr + z * u_z + b.to(tl.int64) * U_B + m.to(tl.int64) * U_M + corner
         u_mask = row_real[:, None] & k_real[None, :]
         if PAD_H > 0 or PAD_W > 0:
-            h = top[:, None] + (i * DILATION_H)[None, :]
-            x = left[:, None] + (j * DILATION_W)[None, :]
+            h = (top + 0 * b)[:, None] + (i * DILATION_H)[None, :]
+            x = (left + 0 * b)[:, None] + (j * DILATION_W)[None, :]
             u_mask = u_mask & (h >= 0) & (h < H) & (x >= 0) & (x < W)
         seen = tl.load(u_rows[:, None] + u_columns[None, :], mask=u_mask, other=0.0)
-        if FUSED:
-            exact, offsets, mask = load_gradient(
-                y_ptr, r_ptr, grad_y_ptr, grad_r_ptr, first_pixel, first_capsule, pixels, z,
-                grad_y_z, slope, OUT_H, OUT_W, O, P, M, M_PAD, P_PAD, NORM_ROWS, NORM_COLUMNS,
-                LENGTH_ROWS, LENGTH_COLUMNS, G_B, G_O, G_H, G_W, G_M, G_P, HAS_GRAD_Y, HAS_GRAD_R, INNER, COLUMNS,
-            )  # fmt: skip
-            grad_v = exact.to(u_ptr.dtype.element_ty)
-            if KEEP:
-                tl.store(grad_v_ptr + offsets, grad_v, mask=mask & (program < column_blocks))
-        else:
-            grad_v_rows = grad_v_ptr + ((z * pixels + pixel) * M + m) * (O * P)
-            mask = row_real[:, None] & column_real[None, :]
-            grad_v = tl.load(grad_v_rows[:, None] + (o * P + p)[None, :], mask=mask, other=0.0)
+        grad_v_rows = grad_v_ptr + (((z * B + b) * pixels + pixel) * M + m) * (O * P)
+        mask = row_real[:, None] & column_real[None, :]
+        grad_v = tl.load(grad_v_rows[:, None] + (o * P + p)[None, :], mask=mask, other=0.0)
         total = tl.dot(tl.trans(seen), grad_v, total, input_precision=PRECISION)
 
     part = parts_ptr + split.to(tl.int64) * part_split + z * part_z
@@ -161,66 +131,46 @@ def sum_parts_kernel(parts_ptr, sum_ptr, count, splits, NUMBERS: tl.constexpr, P
     tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=at < count)
 
 
-def launch_weight_gradient(
-    u: Tensor,
-    w: Tensor,
-    problem: Problem,
-    precision: str,
-    grad_v: Tensor,
-    activation: tuple[Tensor, Tensor, Tensor | None, Tensor | None, float] | None = None,
-    *,
-    keep: bool = False,
-) -> Tensor:
-    """The gradient of w [Z, kh, kw, C, O, g, n, p], in w's memory layout.
+def empty_gradient(w: Tensor) -> Tensor:
+    """Memory for the gradient of w, laid out as w is."""
+    order = memory_order(w)
+    stored = memory.empty(tuple(w.shape[axis] for axis in order), w.dtype, w.device)
+    return stored.permute(*(order.index(axis) for axis in range(w.dim())))
+
+
+def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: Problem, precision: str) -> Tensor:
+    """Writes the gradient of w [Z, kh, kw, C, O, g, n, p] with g = 1.
 
     Args:
         u: input capsules [Z, B, C, H, W, m, n], any strides.
-        w: capsule kernels with g = 1, for their layout and dtype.
+        grad_v: gradient of the convolution's output, rows [Z, B, H', W', m, O, p].
+        grad_w: memory for the result, as `empty_gradient` makes it.
         problem: the sizes.
         precision: of float32 products, "tf32" or "ieee".
-        grad_v: gradient of the convolution's output, rows [Z, B, H', W', m, O, p]; written instead of read where
-            `activation` is given and `keep` is set.
-        activation: (y, r, grad_y, grad_r, slope) to compute that gradient from.
-        keep: whether to leave the computed gradient in `grad_v`.
     """
-    order = memory_order(w)
-    stored = memory.empty(tuple(w.shape[axis] for axis in order), w.dtype, w.device)
-    grad_w = stored.permute(*(order.index(axis) for axis in range(w.dim())))
-    if not stored.numel():
-        return grad_w
-    if problem.pixels == 0:
+    count = grad_w.numel()
+    if not count or problem.pixels == 0:
         return grad_w.zero_()
     chosen = plan(problem)
     tile = chosen.weights
-    steps = triton.cdiv(problem.pixels, tile.inner // problem.m_pad)
+    images = min(tile.inner // problem.m_pad, power_of_two(problem.B))
+    steps = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.inner, images)
     each = triton.cdiv(steps, chosen.splits)
     splits = triton.cdiv(steps, each)
-    parts = stored if splits == 1 else memory.empty((splits, stored.numel()), torch.float32, w.device)
-    if activation is None:
-        pointers: tuple[Tensor, ...] = (grad_v, grad_v, grad_v, grad_v)
-        grad_y_z, slope = 0, 1.0
-        names = ("G_B", "G_O", "G_H", "G_W", "G_M", "G_P", "HAS_GRAD_Y", "HAS_GRAD_R")
-        arguments = dict.fromkeys(names, 0)
-    else:
-        y, r, grad_y, grad_r, slope = activation
-        pointers, grad_y_z, arguments = gradient_arguments(y, r, grad_y, grad_r, problem)
+    parts = grad_w if splits == 1 else memory.empty((splits, count), torch.float32, grad_w.device)
     tiles = triton.cdiv(problem.inner, tile.rows) * triton.cdiv(problem.O, tile.columns // problem.p_pad)
+    sizes = constants(u, grad_w.squeeze(5), problem)
     weight_gradient_kernel[(tiles, splits, problem.Z)](
         u,
         grad_v,
         parts,
-        *pointers,
-        problem.pixels,
+        problem.B,
         each,
         stride_z(u),
-        0 if splits == 1 else stored.numel(),
+        0 if splits == 1 else count,
         stride_z(grad_w),
-        grad_y_z,
-        slope,
-        **constants(u, grad_w.squeeze(5), problem),
-        **arguments,
-        FUSED=activation is not None,
-        KEEP=keep,
+        **{name: sizes[name] for name in sizes if name not in _OF_LENGTHS},
+        IMAGES=images,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         INNER=tile.inner,
@@ -229,8 +179,13 @@ def launch_weight_gradient(
         num_stages=tile.stages,
     )
     if splits > 1:
-        numbers = 128
-        sum_parts_kernel[(triton.cdiv(stored.numel(), numbers),)](
-            parts, stored, stored.numel(), splits, NUMBERS=numbers, PARTS=16, num_warps=4
+        # Few numbers in many parts need many programs, each with many loads under way.
+        numbers = 128 if count > 128 * FILL else 32
+        wide = min(power_of_two(splits), 4096 // numbers)
+        sum_parts_kernel[(triton.cdiv(count, numbers),)](
+            parts, grad_w, count, splits, NUMBERS=numbers, PARTS=wide, num_warps=4
         )
     return grad_w
+
+
+_OF_LENGTHS = ("NORM_ROWS", "NORM_COLUMNS", "LENGTH_ROWS", "LENGTH_COLUMNS")

@@ -1,0 +1,296 @@
+"""A run of capsule blocks, each fed by the one before, as one operator with one backward pass.
+
+Alone, a block has to hand its gradient on as that of its output. In a run, the kernel that computes the gradient of a
+layer's input goes on through the activation below, and weight gradients run beside it on a second stream.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from purecaps.ops.geometry import Geometry, Pair
+from purecaps.ops.triton import memory
+from purecaps.ops.triton.autograd import fold_vmap, geometry_of, product_precision, refuse_second_derivatives
+from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, memory_order, power_of_two, problem_of
+
+# The widest capsules of an input that one program of the input gradient holds.
+MOST_COLUMNS = 128
+
+
+class Layer(NamedTuple):
+    """What a block does besides its kernel.
+
+    Args:
+        geometry: stride, padding and dilation.
+        norm: rows and columns of the output capsules that one squash spans.
+        below: the same of the input capsules, for the squash that made them; (0, 0) in the first layer.
+        slope: leaky ReLU's.
+    """
+
+    geometry: Geometry
+    norm: Pair
+    below: Pair
+    slope: float
+
+
+def caps_stack(u: Tensor, weights: Sequence[Tensor], layers: Sequence[Layer], precision: str) -> tuple[Tensor, Tensor]:
+    """The last block's squashed capsules [Z, B, O, H', W', m, p] and their lengths before squashing.
+
+    Args:
+        u: input capsules [Z, B, C, H, W, m, n].
+        weights: each layer's capsule kernels [Z, kh, kw, C, O, g, n, p] with g = 1; products are made in u's dtype.
+        layers: the rest of each layer.
+        precision: of float32 products: "auto", "tf32" or "ieee".
+    """
+    # Not whether a tensor requires gradients: under vmap they do not show it.
+    outputs = stack_forward(u, list(weights), *encoded(layers), precision, torch.is_grad_enabled())
+    return outputs[len(layers) - 1], outputs[2 * len(layers) - 1]
+
+
+def refold_rows(y: Tensor, n: int) -> Tensor | None:
+    """Capsules y [Z, B, O, H, W, m, p] refolded row-major to columns of n, without moving data; None where it must."""
+    Z, B, O, H, W, m, p = y.shape
+    if n == p:
+        return y
+    if O > 1 or (m * p) % n:
+        return None
+    return as_logical(as_rows(y).reshape(Z, B, H, W, m * p // n, 1, n))
+
+
+def encoded(layers: Sequence[Layer]) -> tuple[list[int], list[float]]:
+    numbers: list[int] = []
+    for layer in layers:
+        geometry = layer.geometry
+        numbers += [*geometry.stride, *geometry.padding, *geometry.dilation, *layer.norm, *layer.below]
+    return numbers, [float(layer.slope) for layer in layers]
+
+
+def _decoded(numbers: Sequence[int], slopes: Sequence[float]) -> list[Layer]:
+    found = []
+    for index, slope in enumerate(slopes):
+        part = numbers[10 * index : 10 * index + 10]
+        found.append(Layer(geometry_of(part[:6]), (part[6], part[7]), (part[8], part[9]), slope))
+    return found
+
+
+def _input_of(y: Tensor, w: Tensor) -> Tensor:
+    refolded = refold_rows(y, w.shape[6])
+    assert refolded is not None  # whoever builds a run sees to it
+    return refolded
+
+
+@torch.library.custom_op("purecaps::caps_stack_forward", mutates_args=())
+def stack_forward(
+    u: Tensor, weights: list[Tensor], numbers: Sequence[int], slopes: Sequence[float], precision: str, turn: bool
+) -> list[Tensor]:
+    """All layers' capsules y, all their lengths r, and with `turn` all kernels as the backward pass reads them best."""
+    from purecaps.ops.triton.forward import launch_forward
+
+    rounding = product_precision(precision)
+    beside = Beside(u.device)
+    # Kernels are prepared on the second stream: each layer waits for its own only.
+    cast = [w if w.dtype == u.dtype else torch.empty_like(w, dtype=u.dtype) for w in weights]
+    ready = [
+        None if into is w else beside.run(functools.partial(into.copy_, w))
+        for w, into in zip(weights, cast, strict=True)
+    ]
+    turned = [_turned(w, u.dtype, turn and index > 0) for index, w in enumerate(weights)]
+    for w, into in zip(weights, turned, strict=True):
+        if into.numel():
+            beside.run(functools.partial(into.copy_, w))
+    ys: list[Tensor] = []
+    rs: list[Tensor] = []
+    for index, layer in enumerate(_decoded(numbers, slopes)):
+        if index:
+            u = _input_of(ys[-1], weights[index])
+        kernel = cast[index].squeeze(5)
+        problem = checked(problem_of(u, kernel, layer.geometry, layer.norm))
+        beside.wait_for(ready[index])
+        y, r = launch_forward(u, kernel, problem, layer.slope, rounding, activate=True)
+        assert r is not None
+        ys.append(y)
+        rs.append(r)
+    beside.join()
+    return [*ys, *rs, *turned]
+
+
+def _turned(w: Tensor, dtype: torch.dtype, wanted: bool) -> Tensor:
+    """Memory for a kernel as the input gradient reads it best, (o, p) fastest: the sum runs over them."""
+    if not wanted:
+        return torch.empty(0, dtype=dtype, device=w.device)
+    Z, kh, kw, C, O, g, n, p = w.shape
+    return memory.empty((Z, kh, kw, g, C, n, O, p), dtype, w.device).permute(0, 1, 2, 4, 6, 3, 5, 7)
+
+
+@stack_forward.register_fake
+def _(
+    u: Tensor, weights: list[Tensor], numbers: Sequence[int], slopes: Sequence[float], precision: str, turn: bool
+) -> list[Tensor]:
+    ys: list[Tensor] = []
+    rs: list[Tensor] = []
+    dtype, inputs = u.dtype, u
+    for index, layer in enumerate(_decoded(numbers, slopes)):
+        if index:
+            inputs = _input_of(ys[-1], weights[index])
+        problem = problem_of(inputs, weights[index].squeeze(5), layer.geometry, layer.norm)
+        shape = (problem.Z, problem.B, *problem.out, problem.m, problem.O, problem.p)
+        ys.append(as_logical(u.new_empty(shape, dtype=dtype)))
+        rs.append(as_logical(u.new_empty(problem.r_shape, dtype=torch.float32)))
+    return [*ys, *rs, *(_turned(w, dtype, turn and index > 0) for index, w in enumerate(weights))]
+
+
+@torch.library.custom_op("purecaps::caps_stack_backward", mutates_args=())
+def stack_backward(
+    grad_y: Tensor | None,
+    grad_r: Tensor | None,
+    u: Tensor,
+    weights: list[Tensor],
+    saved: list[Tensor],
+    numbers: Sequence[int],
+    slopes: Sequence[float],
+    precision: str,
+    need_u: bool,
+) -> list[Tensor]:
+    """Gradients of u (empty where it is not needed) and of all weights."""
+    from purecaps.ops.triton.activation_gradient import launch_activation_gradient
+    from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
+    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+
+    rounding, layers = product_precision(precision), _decoded(numbers, slopes)
+    ys, rs, turned = (saved[part * len(layers) : (part + 1) * len(layers)] for part in range(3))
+    inputs = [u, *(_input_of(y, w) for y, w in zip(ys[:-1], weights[1:], strict=True))]
+    problems = [
+        problem_of(given, w.squeeze(5), layer.geometry, layer.norm)
+        for given, w, layer in zip(inputs, weights, layers, strict=True)
+    ]
+    gradients = [empty_gradient(w) for w in weights]
+    beside = Beside(u.device)
+    kept = [launch_activation_gradient(ys[-1], rs[-1], grad_y, grad_r, problems[-1], layers[-1].slope)]
+    for index in reversed(range(len(layers))):
+        grad_v = kept[-1]
+        weigh = functools.partial(
+            launch_weight_gradient, inputs[index], grad_v, gradients[index], problems[index], rounding
+        )
+        # The first layer's comes last, when this stream has nothing else to do.
+        if index or need_u:
+            beside.run(weigh)
+        else:
+            weigh()
+        if index:
+            below = Below(
+                inputs[index], _lengths(rs[index - 1], problems[index], layers[index].below),
+                layers[index - 1].slope, layers[index].below,
+            )  # fmt: skip
+            kernel = (turned[index] if turned[index].numel() else weights[index].to(u.dtype)).squeeze(5)
+            kept.append(launch_input_gradient(grad_v, kernel, problems[index], u.dtype, rounding, below))
+    if need_u:
+        kernel = weights[0].to(u.dtype).squeeze(5)
+        grad_u = as_logical(launch_input_gradient(kept[-1], kernel, problems[0], u.dtype, rounding))
+    else:
+        grad_u = u.new_empty(0)
+    beside.join()
+    return [grad_u, *gradients]
+
+
+def _lengths(r: Tensor, problem: Problem, norm: Pair) -> Tensor:
+    """Lengths of the layer below, as they lie in the capsules of this layer's input."""
+    rows = as_rows(r).reshape(
+        problem.Z, problem.B, problem.H, problem.W, problem.m // norm[0], problem.C, problem.n // norm[1]
+    )
+    return as_logical(rows)
+
+
+@stack_backward.register_fake
+def _(
+    grad_y: Tensor | None,
+    grad_r: Tensor | None,
+    u: Tensor,
+    weights: list[Tensor],
+    saved: list[Tensor],
+    numbers: Sequence[int],
+    slopes: Sequence[float],
+    precision: str,
+    need_u: bool,
+) -> list[Tensor]:
+    grad_u = as_logical(u.new_empty(as_rows(u).shape)) if need_u else u.new_empty(0)
+    gradients = []
+    for w in weights:
+        order = memory_order(w)
+        stored = w.new_empty([w.shape[axis] for axis in order])
+        gradients.append(stored.permute(*(order.index(axis) for axis in range(w.dim()))))
+    return [grad_u, *gradients]
+
+
+def _context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    u, weights, *ctx.options, _ = inputs
+    ctx.count = len(weights)
+    ctx.save_for_backward(u, *weights, *output)
+    ctx.set_materialize_grads(False)
+
+
+def _gradient(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    count = ctx.count
+    u, *rest = ctx.saved_tensors
+    grad_y, grad_r = grads[count - 1], grads[2 * count - 1]
+    if grad_y is None and grad_r is None:
+        return None, [None] * count, None, None, None, None
+    need_u = ctx.needs_input_grad[0]
+    grad_u, *grad_weights = stack_backward(grad_y, grad_r, u, rest[:count], rest[count:], *ctx.options, need_u)
+    return (grad_u if need_u else None), grad_weights, None, None, None, None
+
+
+stack_forward.register_autograd(_gradient, setup_context=_context)
+
+
+class Beside:
+    """Work on a second stream of a CUDA device; elsewhere, work done at once.
+
+    Whatever it writes must have been allocated before on the current stream, and be held until `join`.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = _second_stream(device) if device.type == "cuda" else None
+        self._busy = False
+
+    def run(self, work: Callable[[], Any]) -> torch.cuda.Event | None:
+        """Starts work that may depend on all that the current stream was given so far."""
+        if self._stream is None:
+            work()
+            return None
+        self._busy = True
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            work()
+            event = torch.cuda.Event()
+            event.record()
+        return event
+
+    def wait_for(self, event: torch.cuda.Event | None) -> None:
+        if event is not None:
+            torch.cuda.current_stream().wait_event(event)
+
+    def join(self) -> None:
+        """Makes the current stream wait for all that was started."""
+        # A stream that was given nothing is no part of a graph being captured, and must not be waited for.
+        if self._stream is not None and self._busy:
+            torch.cuda.current_stream().wait_stream(self._stream)
+
+
+@functools.cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def fits(norm: Pair | None, m: int, n: int) -> bool:
+    """Whether the input gradient can hold an input's capsules of m x n, squashed in parts of `norm`, whole."""
+    return norm is not None and power_of_two(n) <= MOST_COLUMNS and power_of_two(m) * power_of_two(n) <= 4096
+
+
+fold_vmap(stack_forward)
+fold_vmap(stack_backward)
+refuse_second_derivatives(stack_backward)

@@ -1,0 +1,30 @@
+"""One program's share of a matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from purecaps.ops.triton.problem import Problem, power_of_two
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One program's share of a matrix product.
+
+    Args:
+        rows: rows of the result, a power of two.
+        columns: columns of the result, a power of two.
+        inner: products summed in one step, a power of two.
+        warps: warps of 32 threads.
+        stages: how many steps' loads are under way at once.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int = 4
+    stages: int = 3
+
+    def images(self, problem: Problem) -> int:
+        """How many images the rows of a tile span; what is left over goes to further pixels."""
+        return min(self.rows // problem.m_pad, power_of_two(problem.B))

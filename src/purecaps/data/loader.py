@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from purecaps.data.batch_plan import Chain, Warp, encode
 from purecaps.data.random import key, permutation
 from purecaps.data.transforms import Compose
 from purecaps.data.types import Split
 from purecaps.errors import ConfigError, DataError
+from purecaps.ops import triton as fused
 
 # The streams of a loader's seed: which images, and how they are transformed.
 _SHUFFLE, _AUGMENT = 0, 1
@@ -63,6 +65,8 @@ class DeviceLoader:
         self.in_shape = (channels, *augment.out_size(height, width))
         """(C, H, W) of the batches, after the transforms."""
         self._order: tuple[int, Tensor] | None = None
+        self._kernel_plan = encode(augment, height, width)
+        self._streams = key(self.seed, _AUGMENT, device=device).view(-1)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -96,6 +100,43 @@ class DeviceLoader:
         stream = key(self.seed, _AUGMENT, step, device=self.labels.device)
         augment = self.augment if isinstance(self.seed, int) else torch.func.vmap(self.augment)
         return augment(self._as_float(self.images[indices]), stream), self.labels[indices]
+
+    def take_in_order(self, order: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """As `batch`, for a step of the epoch whose `order` is given; both tensors stay on the device.
+
+        This can be captured in a CUDA graph. Where Triton is at hand and knows the transforms, it is one kernel.
+
+        Args:
+            order: int64 [(S,) N], as `epoch_order` gives it.
+            step: int64 [].
+        """
+        if self._kernel_plan is not None and fused.missing(self.labels.device.type) is None:
+            return self._take_fused(order, step, *self._kernel_plan)
+        first = step % self.steps_per_epoch * self.batch_size
+        offsets = torch.arange(self.batch_size, device=step.device)
+        return self.take(order.index_select(-1, first + offsets), step)
+
+    def _take_fused(self, order: Tensor, step: Tensor, chain: Chain, warp: Warp) -> tuple[Tensor, Tensor]:
+        from purecaps.data.batch_kernel import launch_batch
+
+        stacked = (*order.shape[:-1], self.batch_size)
+        out = torch.empty((*stacked, *self.in_shape), device=self.labels.device)
+        labels = torch.empty(stacked, dtype=torch.int64, device=self.labels.device)
+        single = order.dim() == 1
+        launch_batch(
+            self.images,
+            self.labels,
+            order[None] if single else order,
+            step,
+            self._streams,
+            out[None] if single else out,
+            labels[None] if single else labels,
+            self.scale if self.images.dtype == torch.uint8 else 1.0,
+            chain,
+            warp,
+            self.steps_per_epoch,
+        )
+        return out, labels
 
     def eval_batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All images once, in order and without randomness; the last batch may be smaller."""

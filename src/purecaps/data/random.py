@@ -52,7 +52,7 @@ def key(seed: int | Tensor, *counters: int | Tensor, device: torch.device | str 
     state, position = 0, 0
     # On the host up to the first tensor: that costs no kernel.
     while position < len(words) and not isinstance(words[position], Tensor):
-        state = _mix_host(state ^ _hash_host(words[position]))
+        state = _mix_host(state ^ hash_counter(words[position]))
         position += 1
     # A fill, not a copy from the host, so that it can be captured in a CUDA graph.
     stream = torch.full((), _signed(state), dtype=torch.int64, device=device)
@@ -64,7 +64,7 @@ def key(seed: int | Tensor, *counters: int | Tensor, device: torch.device | str 
 def fold(key: Tensor, counter: int | Tensor) -> Tensor:
     """A further stream of `key`, one for each counter: `fold(key(seed, a), b)` is `key(seed, a, b)`."""
     if not isinstance(counter, Tensor):
-        return _mix(key ^ _signed(_hash_host(counter)))
+        return _mix(key ^ _signed(hash_counter(counter)))
     if counter.dtype != torch.int64:
         raise ConfigError(f"counter: expected an integer or an int64 tensor, got {counter.dtype}")
     return _mix(key ^ _mix(counter + _STEP))
@@ -105,7 +105,8 @@ def _bits(key: Tensor, shape: Sequence[int]) -> Tensor:
     return _mix(key.unsqueeze(-1) + positions.mul_(_STEP)).view((*key.shape, *shape))
 
 
-def _hash_host(counter: object) -> int:
+def hash_counter(counter: object) -> int:
+    """What an integer counter is hashed to before it is folded into a key, in [0, 2^64)."""
     try:
         return _mix_host(operator.index(counter) + _GOLDEN)  # type: ignore[arg-type]
     except TypeError:

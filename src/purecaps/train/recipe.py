@@ -46,8 +46,10 @@ class Recipe:
     m_pos: float = option(0.5, "Margin loss: length that the true class should exceed.")
     m_neg: float = option(0.1, "Margin loss: length that other classes should stay below.")
     lam: float = option(0.5, "Margin loss: weight of the other classes.")
-    scale: float = option(10.0, "Cross-entropy: what capsule lengths are multiplied with.")
+    scale: float = option(10.0, "Cross-entropy: what scores are multiplied with; 1 for logits.")
     label_smoothing: float = option(0.0, "Cross-entropy: share of the target spread over all classes.")
+    adversary_eps: float = option(0.0, "Adversarial training: the most that a pixel of [0, 1] changes; 0 is none.")
+    adversary_steps: int = option(1, "Adversarial training: gradient steps on each batch of images.")
     augment: tuple[str, ...] = option((), "Random transforms, such as shift:2 or flip; repeatable.")
     preprocess: str = option("none", "What is done to all images beforehand", PREPROCESSING)
     pixel_scale: float = option(1 / 255, "What raw 0..255 pixels are multiplied with.")
@@ -60,11 +62,19 @@ class Recipe:
     checkpoint_every: int = option(1000, "Steps between two checkpoints.")
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "step_every", "log_every", "eval_every", "checkpoint_every"):
+        for name in (
+            "steps",
+            "batch_size",
+            "step_every",
+            "adversary_steps",
+            "log_every",
+            "eval_every",
+            "checkpoint_every",
+        ):
             self._require(name, "an int >= 1", getattr(self, name) >= 1)
         for name in ("lr", "step_factor", "adam_eps", "scale", "pixel_scale"):
             self._require(name, "a finite number above 0", 0 < getattr(self, name) < math.inf)
-        for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup"):
+        for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup", "adversary_eps"):
             self._require(name, "a number in [0, 1)", 0 <= getattr(self, name) < 1)
         for name in ("weight_decay", "grad_clip", "val_size", "m_neg", "lam"):
             self._require(name, "a finite number >= 0", 0 <= getattr(self, name) < math.inf)
@@ -73,6 +83,11 @@ class Recipe:
             choices, value = item.metadata["choices"], getattr(self, item.name)
             if choices and value is not None and value not in choices:
                 raise unknown_name(item.name, str(value), choices)
+        if self.adversary_eps and self.preprocess == "gcn_zca":
+            raise ConfigError(
+                "adversary_eps: expected 0 with preprocess gcn_zca: whitened images have no range of pixels to stay "
+                f"in, got {self.adversary_eps}"
+            )
         parse(self.augment)
 
     def _require(self, name: str, expected: str, holds: bool) -> None:

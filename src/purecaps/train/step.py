@@ -11,8 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
+from purecaps.data.random import key
 from purecaps.losses import length_cross_entropy, margin_loss
+from purecaps.models import PCapsNet
 from purecaps.models.stack import ModelStack
+from purecaps.ops import triton as fused
+from purecaps.ops.triton.length_loss import MOST_CLASSES
+from purecaps.ops.triton.length_loss import cross_entropy as fused_cross_entropy
+from purecaps.ops.triton.length_loss import margin_loss as fused_margin_loss
+from purecaps.train import adversary
+from purecaps.train.adam import AdamW
 from purecaps.train.checkpoint import State
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
@@ -47,6 +55,7 @@ class EagerStepper:
             for group in self.state.optimiser.param_groups:
                 group["lr"] = learning_rate(self.recipe, step)
             images, labels = self.loader.batch(step)
+            images = against(self.state.model, images, labels, self.recipe, self.loader, step)
             loss, wrong = update(self.state, images, labels, self.recipe)
             if self.state.averaged:
                 average(self.state, min(self.recipe.ema, _young_decay(step)))
@@ -77,12 +86,11 @@ class GraphStepper:
         self.state, self.loader, self.recipe = state, loader, recipe
         device = loader.labels.device
         # A little longer than the run: warming up near its end takes steps past it.
-        rates = [learning_rate(recipe, each) for each in range(recipe.steps + _WARM_UP + 1)]
+        rates = [learning_rate(recipe, each) for each in range(recipe.steps + _WARM_UP + 2)]
         self._rates = torch.tensor(rates, dtype=torch.float32, device=device)
-        self._rate = torch.zeros((), dtype=torch.float32, device=device)
+        self._rate = self._rates[step].clone()
         self._step = torch.tensor(step, dtype=torch.int64, device=device)
         self._order = torch.zeros_like(loader.epoch_order(0))
-        self._offsets = torch.arange(loader.batch_size, device=device)
         stacked = self._order.shape[:-1]
         self._losses = torch.zeros(recipe.log_every, *stacked, device=device)
         self._mistakes = torch.zeros(stacked, dtype=torch.int64, device=device)
@@ -94,6 +102,7 @@ class GraphStepper:
 
     def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]:
         self._step.fill_(first)
+        self._rate.copy_(self._rates[first])
         self._mistakes.zero_()
         done = first
         for step in range(first, end):
@@ -114,18 +123,27 @@ class GraphStepper:
 
     def _body(self) -> None:
         recipe, step = self.recipe, self._step
-        position = step % self.loader.steps_per_epoch
-        chosen = self._order.index_select(-1, position * self.loader.batch_size + self._offsets)
-        images, labels = self.loader.take(chosen, step)
-        # Not self._rates[step]: a single number as index is read back by the host, which a graph cannot do.
-        self._rate.copy_(self._rates.index_select(0, step.view(1)).view(()))
+        images, labels = self.loader.take_in_order(self._order, step)
+        images = against(self.state.model, images, labels, recipe, self.loader, step)
         loss, wrong = update(self.state, images, labels, recipe)
         if self.state.averaged:
             young = (1 + step) / (10 + step)
             average(self.state, young.clamp(max=recipe.ema))
-        self._losses.index_copy_(0, (step % recipe.log_every).view(1), loss[None])
+        self._tally(loss, wrong)
+
+    def _tally(self, loss: Tensor, wrong: Tensor) -> None:
+        """Notes loss and mistakes, and makes the next step ready: all in one kernel where Triton is at hand."""
+        step = self._step
+        if fused.missing(step.device.type) is None:
+            from purecaps.train.tally_kernel import launch_tally
+
+            launch_tally(loss, wrong, self._losses, self._mistakes, step, self._rate, self._rates)
+            return
+        self._losses.index_copy_(0, (step % self.recipe.log_every).view(1), loss[None])
         self._mistakes += wrong
         step += 1
+        # Not self._rates[step]: a single number as index is read back by the host, which a graph cannot do.
+        self._rate.copy_(self._rates.index_select(0, step.view(1)).view(()))
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         self.state.model.train()
@@ -168,25 +186,62 @@ def graph_obstacle(loader: DeviceLoader) -> str | None:
     return None
 
 
+def against(
+    model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe, loader: DeviceLoader, step: int | Tensor
+) -> Tensor:
+    """The batch perturbed against the network, where the recipe asks for adversarial training."""
+    if not recipe.adversary_eps:
+        return images
+    stream = key(loader.seed, adversary.STREAM, step, device=images.device)
+    return adversary.harden(images, recipe, stream, lambda at: loss_and_mistakes(model, at, labels, recipe)[0])
+
+
 def update(state: State, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """One gradient step on a batch; returns the loss and how many images were mistaken, on the device.
 
     For a stack of networks both have its axis: [S]. The networks share no weights, so the gradient of the sum of their
     losses is each network's own.
     """
-    stacked = isinstance(state.model, ModelStack)
+    loss, wrong = loss_and_mistakes(state.model, images, labels, recipe)
+    state.optimiser.zero_grad(set_to_none=True)
+    loss.backward(torch.ones_like(loss))
+    if recipe.grad_clip:
+        clip_gradients(state.model, recipe.grad_clip, stacked=isinstance(state.model, ModelStack))
+    state.optimiser.step()
+    return loss.detach(), wrong
+
+
+def loss_and_mistakes(model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """The loss of a batch and how many of its images are mistaken; [S] each for a stack of networks."""
+    stacked = isinstance(model, ModelStack)
     with autocast(recipe, images.device):
-        scores = state.model(images)
+        radii = _radii(model, images)
+        scores = model(images) if radii is None else None
+    if scores is None:
+        assert radii is not None
+        loss, wrong = loss_of_radii(recipe, radii if stacked else radii[None], labels if stacked else labels[None])
+        return (loss, wrong) if stacked else (loss.squeeze(0), wrong.squeeze(0))
     measure = functools.partial(loss_of, recipe)
     loss = (torch.func.vmap(measure) if stacked else measure)(scores.float(), labels)
-    state.optimiser.zero_grad(set_to_none=True)
-    loss.sum().backward()
-    if recipe.grad_clip:
-        clip_gradients(state.model, recipe.grad_clip, stacked=stacked)
-    state.optimiser.step()
     with torch.no_grad():
         wrong = (scores.argmax(dim=-1) != labels).sum(dim=-1)
-    return loss.detach(), wrong
+    return loss, wrong
+
+
+def _radii(model: nn.Module, images: Tensor) -> Tensor | None:
+    """`PCapsNet.radii` where the loss has a kernel that starts from them."""
+    network = model.template if isinstance(model, ModelStack) else model
+    if not isinstance(network, PCapsNet) or network.head.pool != "mean" or network.num_classes > MOST_CLASSES:
+        return None
+    assert isinstance(model, ModelStack | PCapsNet)
+    return model.radii(images)
+
+
+def loss_of_radii(recipe: Recipe, radii: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """As `loss_of` on the scores of radii [S, B, K, H', W'], and how many images are mistaken: [S] each."""
+    if recipe.loss == "margin":
+        return fused_margin_loss(radii, labels, recipe.m_pos, recipe.m_neg, recipe.lam)
+    return fused_cross_entropy(radii, labels, recipe.scale, recipe.label_smoothing)
 
 
 @torch.no_grad()
@@ -215,7 +270,7 @@ def _young_decay(step: int) -> float:
 
 def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay, fused into one kernel where the device has it."""
-    return torch.optim.AdamW(
+    return AdamW(
         model.parameters(),
         lr=recipe.lr,
         betas=(recipe.beta1, recipe.beta2),

@@ -1,0 +1,104 @@
+"""The kernels around a training step: Adam for all parameters at once, and the tally at its end."""
+
+import pytest
+import torch
+
+from interpreted import DEVICE
+from purecaps.models import Layer, PCapsNet
+from purecaps.models.stack import ModelStack
+from purecaps.train import Recipe
+from purecaps.train.adam import AdamW
+from purecaps.train.checkpoint import State
+from purecaps.train.step import make_optimiser, update
+from purecaps.train.tally_kernel import launch_tally
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+OPTIONS = {"betas": (0.8, 0.95), "eps": 1e-4, "weight_decay": 0.3}
+
+
+def parameters():
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(700,), (3,), (5, 4, 31)]
+    made = [torch.randn(shape, generator=generator).to(DEVICE) for shape in shapes]
+    return [*made[:2], made[2].permute(2, 0, 1)]
+
+
+def gradients(like, step):
+    drawn = torch.Generator().manual_seed(step)
+    return [torch.randn(each.shape, generator=drawn).to(DEVICE) for each in like]
+
+
+def taken(optimiser, own, steps):
+    for step in range(steps):
+        for parameter, gradient in zip(own, gradients(own, step), strict=True):
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
+        optimiser.step()
+
+
+def test_one_launch_takes_the_steps_of_torchs_adam(monkeypatch):
+    plain, ours = ([each.clone().requires_grad_() for each in parameters()] for _ in range(2))
+    taken(torch.optim.AdamW(plain, lr=0.01, **OPTIONS), plain, 4)
+    optimiser = AdamW(ours, lr=torch.tensor(0.01, device=DEVICE), fused=DEVICE == "cuda", **OPTIONS)
+    taken(optimiser, ours, 1)  # the first step is torch's: it makes the state
+    monkeypatch.setattr("torch.optim.AdamW.step", None)
+    for step in range(1, 4):
+        for parameter, gradient in zip(ours, gradients(ours, step), strict=True):
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
+        optimiser.step()
+    torch.testing.assert_close(ours, plain, rtol=2e-6, atol=2e-6)
+    assert optimiser.state[ours[0]]["step"].item() == 4
+
+
+def test_the_first_steps_of_a_long_average_keep_their_digits():
+    plain, ours = ([torch.ones(5, device=DEVICE, requires_grad=True)] for _ in range(2))
+    options = {"betas": (0.9, 0.9999), "eps": 1e-12}
+    taken(torch.optim.AdamW(plain, lr=0.1, **options), plain, 3)
+    taken(AdamW(ours, lr=torch.tensor(0.1, device=DEVICE), fused=DEVICE == "cuda", **options), ours, 3)
+    torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("spoil", [lambda p: setattr(p, "grad", None), lambda p: setattr(p, "grad", p.grad.t())])
+def test_what_does_not_lie_alike_is_left_to_torch(spoil):
+    weight = torch.zeros(3, 3, device=DEVICE, requires_grad=True)
+    optimiser = AdamW([weight], lr=torch.tensor(0.1, device=DEVICE), fused=DEVICE == "cuda")
+    weight.grad = torch.ones(3, 3, device=DEVICE)
+    optimiser.step()
+    assert optimiser._takes(optimiser.param_groups[0])
+    spoil(weight)
+    assert not optimiser._takes(optimiser.param_groups[0])
+
+
+def test_the_tally_notes_a_step_and_readies_the_next():
+    device = torch.device(DEVICE)
+    losses, mistakes = torch.zeros(4, 3, device=device), torch.tensor([5, 0, 1], device=device)
+    step, rate = torch.tensor(6, device=device), torch.tensor(0.0, device=device)
+    rates = torch.arange(10, device=device) / 10
+    loss = torch.tensor([0.1, 0.2, 0.3], device=device)
+    launch_tally(loss, torch.tensor([1, 2, 3], device=device), losses, mistakes, step, rate, rates)
+    assert losses.tolist() == [[0, 0, 0], [0, 0, 0], loss.tolist(), [0, 0, 0]]
+    assert mistakes.tolist() == [6, 2, 4]
+    assert step.item() == 7
+    assert rate.item() == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("loss", ["margin", "cross_entropy"])
+def test_fused_networks_take_the_steps_of_plain_ones(monkeypatch, loss):
+    monkeypatch.setattr("purecaps.ops.triton.stack.product_precision", lambda precision: "ieee")
+    recipe = Recipe(loss=loss, lr=0.01, label_smoothing=0.05)
+    images = torch.rand(2, 3, 1, 9, 10, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    labels = torch.tensor([[3, 0, 1], [0, 2, 2]], device=DEVICE)
+    outcomes = []
+    for impl in ("conv", "triton"):
+        torch.manual_seed(0)
+        layers = [Layer(1, None, 8, stride=2), Layer(2, 4, 3), Layer(None, 3, 4, kernel=2)]
+        made = [PCapsNet(layers, in_shape=(1, 9, 10), num_classes=4, impl=impl) for _ in range(2)]
+        networks = ModelStack(made).to(DEVICE)
+        state = State(networks, make_optimiser(networks, recipe), {})
+        found = [update(state, images, labels, recipe) for _ in range(2)]
+        outcomes.append((found, [parameter.detach().clone() for parameter in networks.parameters()]))
+    (plain, plain_weights), (ours, weights) = outcomes
+    for (loss_one, wrong_one), (loss_two, wrong_two) in zip(plain, ours, strict=True):
+        torch.testing.assert_close(loss_two, loss_one, rtol=1e-4, atol=1e-5)
+        assert torch.equal(wrong_one, wrong_two)
+    torch.testing.assert_close(weights, plain_weights, rtol=1e-3, atol=1e-4)

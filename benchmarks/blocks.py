@@ -1,13 +1,11 @@
 """How fast is each capsule layer, forward and forward with backward, against its floors and against conv2d?
 
     PYTHONPATH=src python benchmarks/blocks.py OUT.json [--nets pcapsnet0,pcapsnet2,pcapsnet4] [--batch 128]
-        [--precision tf32|bf16|fp16] [--no-compiled] [--no-sweep] [--budget 540]
+        [--precision tf32|bf16|fp16] [--no-compiled]
 
 Needs a CUDA device. For each layer: a parity check against the float64 reference, then times of CUDA-graph replays
 (median of 25, inputs rotated so that the cache does not hold them): conv2d eager in its best layout, torch.compile of
-it, the fused kernels as planned, and each fused kernel alone under its plan and under plans that differ in one number.
-All layers are measured first; the sweep then goes on until the budget in seconds is spent. Expect three to five minutes
-a network for everything, most of it compiling.
+it, and the fused kernels. benchmarks/tune.py looks for their block sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,8 +25,6 @@ from purecaps import create_model
 from purecaps.ops import conv, reference
 from purecaps.ops import triton as fused
 from purecaps.ops.geometry import Geometry
-from purecaps.ops.triton.plan import Plan, Tile, plan, planned
-from purecaps.ops.triton.problem import as_rows, problem_of
 
 BANDWIDTH = 4.3e12  # bytes a second that a copy reaches on an H200
 RATE = {"tf32": 400e12, "bf16": 800e12, "fp16": 800e12, "ieee": 50e12}  # what large products reach
@@ -184,116 +180,6 @@ def time_blocks(sets: list[Inputs], block: Callable[..., Tensor], images: bool) 
     return forward, both
 
 
-def neighbours(tile: Tile, least_rows: int, least_columns: int, least_inner: int) -> list[Tile]:
-    """Tiles that differ from this one in one number."""
-    found = [replace(tile, stages=stages) for stages in (1, 2, 3, 4) if stages != tile.stages]
-    found += [replace(tile, warps=warps) for warps in (2, 4, 8) if warps != tile.warps]
-    for field, least in (("rows", least_rows), ("columns", least_columns), ("inner", least_inner)):
-        value = getattr(tile, field)
-        found += [
-            replace(tile, **{field: other}) for other in (value // 2, value * 2) if max(16, least) <= other <= 256
-        ]
-    return found
-
-
-def sweep(layer: Layer, sets: list[Inputs], precision: str, until: float) -> list[dict[str, Any]]:
-    """Each kernel alone: its time as planned, and under its plan's neighbours."""
-    from purecaps.ops.triton.activation_gradient import launch_activation_gradient
-    from purecaps.ops.triton.forward import launch_forward
-    from purecaps.ops.triton.input_gradient import launch_input_gradient
-    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
-
-    rounding = "ieee" if precision == "ieee" else "tf32"
-    prepared = []
-    for each in sets:
-        u, w, grad = each.rows.detach().squeeze(4)[None], each.w.detach()[None], each.grad_rows.squeeze(4)[None]
-        problem = problem_of(u, w.squeeze(5), layer.geometry)
-        y, r = launch_forward(u, w.squeeze(5), problem, SLOPE, rounding, activate=True)
-        prepared.append((u, w, grad, y, r, torch.empty_like(as_rows(y))))
-    chosen: Plan = plan(problem)
-
-    def forward(u: Tensor, w: Tensor, grad: Tensor, y: Tensor, r: Tensor, kept: Tensor) -> None:
-        launch_forward(u, w.squeeze(5), problem, SLOPE, rounding, activate=True)
-
-    def activation(u: Tensor, w: Tensor, grad: Tensor, y: Tensor, r: Tensor, kept: Tensor) -> None:
-        launch_activation_gradient(y, r, grad, None, problem, SLOPE)
-
-    def weights(u: Tensor, w: Tensor, grad: Tensor, y: Tensor, r: Tensor, kept: Tensor) -> None:
-        launch_weight_gradient(u, w, problem, rounding, kept)
-
-    def fused_weights(u: Tensor, w: Tensor, grad: Tensor, y: Tensor, r: Tensor, kept: Tensor) -> None:
-        launch_weight_gradient(u, w, problem, rounding, kept, (y, r, grad, None, SLOPE), keep=not layer.first)
-
-    def inputs(u: Tensor, w: Tensor, grad: Tensor, y: Tensor, r: Tensor, kept: Tensor) -> None:
-        launch_input_gradient(kept, w.squeeze(5), problem, u.dtype, rounding)
-
-    m_pad, p_pad = problem.m_pad, problem.p_pad
-    splits = sorted({max(1, chosen.splits // 4), max(1, chosen.splits // 2), chosen.splits * 2, 1} - {chosen.splits})
-    tiles = neighbours(chosen.weights, 16, p_pad, m_pad)
-    of_weights = [{"weights": tile} for tile in tiles] + [{"splits": each} for each in splits]
-    jobs: list[tuple[str, Callable[..., None], list[dict[str, Any]]]] = [
-        ("forward", forward, [{"forward": tile} for tile in neighbours(chosen.forward, m_pad, p_pad, 16)]),
-        ("weights+activation", fused_weights, of_weights),
-        ("activation", activation, [{"activation": replace(chosen.activation, warps=8)}]),
-        ("weights", weights, []),
-    ]
-    if not layer.first:
-        jobs.append(("inputs", inputs, [{"inputs": tile} for tile in neighbours(chosen.inputs, 16, 16, 16)]))
-    rows = []
-    for name, kernel, alternatives in jobs:
-        field = {"weights+activation": "weights"}.get(name, name)
-        timed: list[tuple[float, dict[str, Any]]] = []
-        for changes in [{}, *alternatives]:
-            if time.monotonic() > until and changes:
-                break
-            timed.append((time_plan(kernel, prepared, changes), changes))
-        # What helped alone is tried together.
-        helped = [changes for took, changes in timed[1:] if took < 0.98 * timed[0][0]]
-        if len(helped) > 1 and time.monotonic() < until:
-            together = combined(chosen, field, helped)
-            timed.append((time_plan(kernel, prepared, together), together))
-        best = min(timed, key=lambda each: each[0])
-        rows.append(
-            {
-                "kernel": name,
-                "planned_us": timed[0][0],
-                "planned": shown(chosen, field, {}),
-                "best_us": best[0],
-                "best": shown(chosen, field, best[1]),
-                "tried": [{"us": took, "plan": shown(chosen, field, changes)} for took, changes in timed],
-            }
-        )
-    return rows
-
-
-def time_plan(kernel: Callable[..., None], prepared: list[tuple[Tensor, ...]], changes: dict[str, Any]) -> float:
-    try:
-        with planned(**changes):
-            return microseconds([lambda each=each: kernel(*each) for each in prepared])
-    except Exception as error:  # a tile may ask for more shared memory or registers than there are
-        torch.cuda.synchronize()
-        print(f"    {changes}: {type(error).__name__}: {str(error)[:100]}")
-        return float("inf")
-
-
-def combined(chosen: Plan, field: str, helped: list[dict[str, Any]]) -> dict[str, Any]:
-    tile: Tile = getattr(chosen, field)
-    together: dict[str, Any] = {}
-    for changes in helped:
-        if "splits" in changes:
-            together["splits"] = changes["splits"]
-        for name, value in asdict(changes.get(field, tile)).items():
-            if value != getattr(tile, name):
-                tile = replace(tile, **{name: value})
-    return together | {field: tile}
-
-
-def shown(chosen: Plan, field: str, changes: dict[str, Any]) -> str:
-    tile: Tile = changes.get(field, getattr(chosen, field))
-    text = f"{tile.rows}x{tile.columns}x{tile.inner} w{tile.warps} s{tile.stages}"
-    return text + (f" /{changes.get('splits', chosen.splits)}" if field == "weights" else "")
-
-
 def input_sets(layer: Layer, precision: str) -> list[Inputs]:
     """Enough sets of inputs to outgrow the cache, as far as a graph of 32 calls goes."""
     count = max(4, min(32, int(150e6 / floors(layer, precision)["both_bytes"])))
@@ -337,12 +223,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         sums = [sum(row["triton"][1] for row in rows if row["layer"][:2] == net)]
         sums += [sum(row["conv"][1] for row in rows if row["layer"][:2] == net)]
         lines.append(f"{net}: all layers, forward + backward: triton {sums[0]:.1f}, conv {sums[1]:.1f}")
-    swept = [(row["layer"], each) for row in rows for each in row.get("sweep", [])]
-    if swept:
-        lines.append("kernel alone: planned -> best plan found (rows x columns x inner, warps, stages, /splits)")
-    for layer, each in swept:
-        better = f" -> {each['best_us']:7.2f} {each['best']}" if each["best_us"] < 0.97 * each["planned_us"] else ""
-        lines.append(f"{layer} {each['kernel']:18s} {each['planned_us']:7.2f} {each['planned']}{better}")
     return "\n".join(lines)
 
 
@@ -353,10 +233,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=None, help="default: 128, and 256 for pcapsnet4")
     parser.add_argument("--precision", choices=sorted(RATE), default="tf32")
     parser.add_argument("--no-compiled", action="store_true")
-    parser.add_argument("--no-sweep", action="store_true")
-    parser.add_argument("--budget", type=float, default=540.0)
     arguments = parser.parse_args()
-    until = time.monotonic() + arguments.budget
     torch.backends.cudnn.allow_tf32 = arguments.precision != "ieee"
     torch.backends.cudnn.benchmark = True
     rows: list[dict[str, Any]] = []
@@ -377,13 +254,6 @@ def main() -> None:
         began = time.monotonic()
         rows.append(measure(layer, arguments))
         print(f"{layer.name} measured in {time.monotonic() - began:.0f} s", flush=True)
-        save()
-    for layer, row in zip(layers, rows, strict=True):
-        if arguments.no_sweep or time.monotonic() > until:
-            break
-        began = time.monotonic()
-        row["sweep"] = sweep(layer, input_sets(layer, arguments.precision), arguments.precision, until)
-        print(f"{layer.name} swept in {time.monotonic() - began:.0f} s", flush=True)
         save()
     print(f"{machine['gpu']}, torch {machine['torch']}, triton {machine['triton']}, {arguments.precision}")
     print(table(rows)[:12_000])

@@ -1,22 +1,26 @@
 """How long does a whole training step take on a GPU? Sampling, augmentation, forward, backward, Adam: one CUDA graph.
 
-    python benchmarks/train_step.py [--models pcapsnet0,pcapsnet2] [--seeds 10] [--json FILE]
+    python benchmarks/train_step.py [--models pcapsnet0,pcapsnet2] [--precision tf32] [--variants conv,triton]
+        [--seeds 10] [--json FILE]
 
-Sets side by side, in one run: the conv2d reduction operation by operation, the same as a CUDA graph, torch.compile of
-it inside a CUDA graph, and the fused kernels. Before a variant is timed, its first losses must agree with those of
-the conv2d reduction. Data is random; only time is measured.
+Sets side by side, in one run: the conv2d reduction operation by operation ("eager"), the same as a CUDA graph ("conv"),
+torch.compile of network and loss inside a CUDA graph ("compile"), the same on one batch over and over, so without
+sampling and augmentation ("compile: one batch"), and ours ("triton"). None of the others uses a kernel of this library:
+they sample with torch's operations and step with torch's fused Adam. Before a variant counts, its first losses must
+agree with those of the conv2d reduction. Data is random; only time is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from unittest import mock
 
 import torch
-from torch import nn
 
 from purecaps.data import Split
 from purecaps.data.loader import DeviceLoader
@@ -24,7 +28,7 @@ from purecaps.data.transforms import parse
 from purecaps.experiments.run import versions
 from purecaps.models import create_model
 from purecaps.models.stack import ModelStack
-from purecaps.train import Recipe
+from purecaps.train import Recipe, step
 from purecaps.train.checkpoint import State
 from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic, make_optimiser
 
@@ -56,20 +60,32 @@ def make_loader(name: str, recipe: Recipe, seeds: int) -> DeviceLoader:
     )
 
 
-def compiled(state: State) -> State:
-    model = state.model
-    forward: Callable[..., torch.Tensor] = torch.compile(model, fullgraph=True)
+@contextlib.contextmanager
+def without_our_kernels() -> Iterator[None]:
+    """The same step from torch's operations alone."""
+    with mock.patch("purecaps.ops.triton.missing", return_value="left out"):
+        yield
 
-    class Compiled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = model
 
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return forward(images)
+@contextlib.contextmanager
+def compiled() -> Iterator[None]:
+    """torch.compile of the network and its loss."""
+    torch._dynamo.reset()
+    with mock.patch("purecaps.train.step.loss_and_mistakes", torch.compile(step.loss_and_mistakes)):
+        yield
 
-    wrapped = Compiled()
-    return State(wrapped, state.optimiser, {})
+
+def make_stepper(variant: str, state: State, loader: DeviceLoader, recipe: Recipe) -> Stepper:
+    if variant.startswith("triton"):
+        return GraphStepper(state, loader, recipe, 0)
+    with without_our_kernels():
+        if variant == "eager":
+            return EagerStepper(state, loader, recipe)
+        if "one batch" in variant:
+            batch = loader.batch(0)
+            loader.take_in_order = lambda order, step: batch  # type: ignore[method-assign]
+        with compiled() if variant.startswith("compile") else contextlib.nullcontext():
+            return GraphStepper(state, loader, recipe, 0)
 
 
 def measure(stepper: Stepper, windows: int) -> tuple[list[float], list[float]]:
@@ -87,31 +103,29 @@ def measure(stepper: Stepper, windows: int) -> tuple[list[float], list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="pcapsnet0,pcapsnet2,pcapsnet4")
-    parser.add_argument("--variants", default="eager,conv,compile,triton")
+    parser.add_argument("--variants", default="eager,conv,compile,compile: one batch,triton")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--json")
     arguments = parser.parse_args()
     device = torch.device("cuda")
     rows = []
     for name in arguments.models.split(","):
-        recipe = recipe_for(name)
+        recipe = recipe_for(name).replace(precision=arguments.precision)
         truth: list[float] = []
         with arithmetic(recipe, device):
             for variant in arguments.variants.split(","):
-                state = make_state(name, recipe, "triton" if variant == "triton" else "conv", 1)
-                loader = make_loader(name, recipe, 1)
-                if variant == "compile":
-                    state = compiled(state)
-                eager = variant == "eager"
-                stepper = EagerStepper(state, loader, recipe) if eager else GraphStepper(state, loader, recipe, 0)
+                state = make_state(name, recipe, "triton" if variant.startswith("triton") else "conv", 1)
                 torch.cuda.reset_peak_memory_stats()
-                losses, times = measure(stepper, 3 if eager else 20)
+                stepper = make_stepper(variant, state, make_loader(name, recipe, 1), recipe)
+                losses, times = measure(stepper, 3 if variant == "eager" else 20)
                 truth = truth or losses
                 off = max(abs(a - b) / abs(b) for a, b in zip(losses[:10], truth[:10], strict=True))
                 peak = torch.cuda.max_memory_allocated() / 2**20
                 row = {
                     "model": name,
                     "batch": recipe.batch_size,
+                    "precision": recipe.precision,
                     "variant": variant,
                     "ms": statistics.median(times),
                     "spread": max(times) - min(times),

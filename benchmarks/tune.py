@@ -1,0 +1,275 @@
+"""Which block sizes are fastest for each kernel of a network? The answers are for ops/triton/plan_table.py.
+
+    PYTHONPATH=src python benchmarks/tune.py OUT.json pcapsnet0:128:tf32 pcapsnet4:256:bf16 [--tries 30] [--budget 240]
+
+Needs a CUDA device. For each kernel of each layer, the plan at hand and a random choice of others: first compiled by
+many processes side by side, then timed one after the other, as replays of a CUDA graph of 20 launches (median of 9).
+Inputs stay in the cache, as they do in a training step, where the kernel before has just written them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from purecaps import create_model
+from purecaps.ops.geometry import Geometry
+from purecaps.ops.triton.plan import plan, planned
+from purecaps.ops.triton.problem import Problem, problem_of
+from purecaps.ops.triton.tile import Tile
+
+DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LAUNCHES, REPLAYS = 20, 9
+SLOPE = 0.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel of one layer: "forward", "inputs" or "weights"."""
+
+    net: str
+    batch: int
+    precision: str
+    networks: int
+    layer: int
+    kernel: str
+
+    def __str__(self) -> str:
+        return f"{self.net}.{self.layer + 1} x{self.networks}x{self.batch} {self.precision} {self.kernel}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    tile: Tile
+    splits: int = 0
+
+    def __str__(self) -> str:
+        tile = self.tile
+        text = f"{tile.rows}x{tile.columns}x{tile.inner} w{tile.warps} s{tile.stages}"
+        return f"{text} /{self.splits}" if self.splits else text
+
+
+def cases_of(text: str) -> list[Case]:
+    net, batch, precision, *rest = text.split(":")
+    networks = int(rest[0]) if rest else 1
+    return [
+        Case(net, int(batch), precision, networks, layer, kernel)
+        for layer in range(len(create_model(net).blocks))
+        for kernel in ("forward", "inputs", "weights")
+        if layer or kernel != "inputs"
+    ]
+
+
+def sizes_of(case: Case) -> tuple[tuple[int, ...], tuple[int, ...], Geometry]:
+    """Shapes of u and w, and the geometry."""
+    model = create_model(case.net)
+    numbers, *size = model.in_shape
+    for position, block in enumerate(model.blocks):
+        kh, kw, C, _, g, n, p = block.conv.weight.shape
+        m = numbers // (g * n)
+        if position == case.layer:
+            u = (case.networks, case.batch, *size, m, C, n)
+            return u, tuple(block.conv.weight.shape), block.conv.geometry
+        size, numbers = list(block.conv.geometry.out_size((size[0], size[1]), (kh, kw))), g * m * p
+    raise AssertionError(case)
+
+
+def problem_for(case: Case) -> Problem:
+    u, w, geometry = sizes_of(case)
+    capsules = torch.empty(u, dtype=DTYPE[case.precision], device="meta").permute(0, 1, 5, 2, 3, 4, 6)
+    kernel = torch.empty(case.networks, *w, dtype=capsules.dtype, device="meta").squeeze(5)
+    return problem_of(capsules, kernel, geometry)
+
+
+def launcher(case: Case) -> Callable[[], Any]:
+    """A function that launches the kernel once, on inputs like those in a training step."""
+    from purecaps.ops.triton.forward import launch_forward
+    from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
+    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    dtype = DTYPE[case.precision]
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device="cuda").to(dtype)
+
+    u_shape, w_shape, _ = sizes_of(case)
+    kh, kw, C, O, g, n, p = w_shape
+    u = normal(*u_shape).permute(0, 1, 5, 2, 3, 4, 6)
+    # As `models.stack` lays it out: each network's kernel as `empty_kernel` does.
+    w = torch.empty(case.networks, g, O, p, kh, kw, C, n, dtype=dtype, device="cuda").permute(0, 4, 5, 6, 2, 1, 7, 3)
+    w.copy_(normal(case.networks, *w_shape) * (kh * kw * C * n * u_shape[4] * p) ** -0.5)
+    problem = problem_for(case)
+    if case.kernel == "forward":
+        return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True)
+    grad_v = normal(problem.Z, problem.B, *problem.out, problem.m, O, p)
+    if case.kernel == "weights":
+        grad_w = empty_gradient(w.float())
+        return lambda: launch_weight_gradient(u, grad_v, grad_w, problem, "tf32")
+    turned = w.movedim(6, 4).contiguous().movedim(4, 6).squeeze(5)  # (o, p) fastest, as stack.py keeps it
+    r = torch.rand(problem.Z, problem.B, problem.H, problem.W, 1, C, 1, device="cuda").permute(0, 1, 5, 2, 3, 4, 6)
+    below = Below(u, r, SLOPE, (problem.m, problem.n))
+    return lambda: launch_input_gradient(grad_v, turned, problem, dtype, "tf32", below)
+
+
+def choices(case: Case, tries: int) -> list[Choice]:
+    """The plan at hand, and others drawn at random from those that fit."""
+    problem = problem_for(case)
+    chosen = plan(problem)
+    now = Choice(getattr(chosen, case.kernel), chosen.splits if case.kernel == "weights" else 0)
+    itemsize = problem.itemsize
+    if case.kernel == "forward":
+        least_rows, least_columns, width, inner = problem.m_pad, problem.p_pad, problem.O * problem.p_pad, problem.inner
+        rows_most = problem.pixels * problem.m_pad
+    elif case.kernel == "inputs":
+        least_rows, least_columns, width = problem.m_pad, problem.n, problem.C * problem.n
+        inner, rows_most = problem.O * problem.p, problem.B * problem.H * problem.W * problem.m_pad
+    else:
+        least_rows, least_columns, width = 1, problem.p_pad, problem.O * problem.p_pad
+        inner, rows_most = problem.pixels * problem.m_pad, problem.inner
+    found = []
+    for rows in {"forward": (64, 128, 256), "inputs": (32, 64, 128, 256), "weights": (16, 32, 64, 128)}[case.kernel]:
+        for columns in (16, 32, 64, 128, 256):
+            if rows < least_rows or columns < least_columns or rows * columns > 16384:
+                continue
+            if columns >= 2 * max(16, width) or rows >= 2 * max(16, rows_most) or columns < min(width, 32):
+                continue
+            for deep in (16, 32, 64, 128, 256):
+                if deep >= 2 * max(16, inner) or (case.kernel == "weights" and deep < problem.m_pad):
+                    continue
+                for warps in (2, 4, 8):
+                    if not 8 <= rows * columns / (32 * warps) <= 128:
+                        continue
+                    for stages in (1, 2, 3, 4):
+                        # A sum of one step has nothing to load ahead; for weights that is worth trying anyway.
+                        alone = (deep >= inner) == (stages == 1) or (case.kernel == "weights" and stages == 1)
+                        if not alone or stages * deep * (rows + columns) * itemsize > 200_000:
+                            continue
+                        tile = Tile(rows, columns, deep, warps, stages)
+                        found.append(tile)
+    drawn = [tile for tile in sorted(found, key=str) if tile != now.tile]
+    random.Random(str(case)).shuffle(drawn)
+    others = [choice for tile in drawn[: tries - 1] for choice in with_splits(case, problem, tile)]
+    return [now, *(choice for choice in with_splits(case, problem, now.tile) if choice != now), *others]
+
+
+def with_splits(case: Case, problem: Problem, tile: Tile) -> list[Choice]:
+    """A tile; for weight gradients with several numbers of parts, which need no compiling of their own."""
+    if case.kernel != "weights":
+        return [Choice(tile)]
+    tiles = problem.Z * -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
+    steps = -(-problem.pixels * problem.m_pad // tile.inner)
+    return [Choice(tile, each) for each in sorted({max(1, min(n // tiles, steps)) for n in (132, 264, 528, 1056)})]
+
+
+def changes(case: Case, choice: Choice) -> dict[str, Any]:
+    return {case.kernel: choice.tile} | ({"splits": choice.splits} if choice.splits else {})
+
+
+def compile_share(jobs: list[tuple[Case, Choice]], until: float, done: Any) -> None:
+    """Launches each once, which leaves the compiled kernel in Triton's cache."""
+    last: Case | None = None
+    for case, choice in jobs:
+        if time.time() > until:
+            return
+        if case != last:
+            launch, last = launcher(case), case
+        try:
+            with planned(**changes(case, choice)):
+                launch()
+            torch.cuda.synchronize()
+            done.put((case, choice, None))
+        except Exception as error:  # a tile may ask for more shared memory or registers than there are
+            done.put((case, choice, f"{type(error).__name__}: {error}"[:120]))
+
+
+def microseconds(launch: Callable[[], Any]) -> float:
+    launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            launch()
+    graph.replay()
+    times = []
+    for _ in range(REPLAYS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return 1e3 * statistics.median(times) / LAUNCHES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("cases", nargs="+", help="NET:BATCH:PRECISION[:NETWORKS]")
+    parser.add_argument("--tries", type=int, default=30)
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds for compiling")
+    parser.add_argument("--workers", type=int, default=14)
+    arguments = parser.parse_args()
+    cases = [case for text in arguments.cases for case in cases_of(text)]
+    # Every case's first tries come before any case's later ones, so that a short budget is spread evenly.
+    jobs = [
+        (position // 6, index, case, choice)
+        for index, case in enumerate(cases)
+        for position, choice in enumerate({choice.tile: choice for choice in choices(case, arguments.tries)}.values())
+    ]
+    jobs.sort(key=lambda job: job[:2])
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    until = time.time() + arguments.budget
+    plain = [(case, choice) for _, _, case, choice in jobs]
+    shares = [plain[worker :: arguments.workers] for worker in range(arguments.workers)]
+    workers = [context.Process(target=compile_share, args=(share, until, done)) for share in shares]
+    for worker in workers:
+        worker.start()
+    compiled, faults = [], []
+    while any(worker.is_alive() for worker in workers) or not done.empty():
+        while not done.empty():
+            case, choice, fault = done.get()
+            (compiled if fault is None else faults).append((case, choice) if fault is None else (case, choice, fault))
+        time.sleep(0.1)
+    print(f"{len(compiled)} of {len(plain)} compiled, {len(faults)} refused", flush=True)
+    results = []
+    for case in cases:
+        launch = launcher(case)
+        timed = []
+        ready = {choice.tile for each, choice in compiled if each == case}
+        for choice in choices(case, arguments.tries):
+            if choice.tile in ready:
+                with planned(**changes(case, choice)):
+                    timed.append((microseconds(launch), choice))
+        if not timed:
+            continue
+        now = choices(case, 1)[0]
+        before = next((took for took, choice in timed if choice == now), float("nan"))
+        timed.sort(key=lambda each: each[0])
+        best = "; ".join(f"{took:.2f} {choice}" for took, choice in timed[:3])
+        print(f"{case}: planned {before:.2f} {now} | {best}", flush=True)
+        results.append(
+            {
+                "case": asdict(case),
+                "planned_us": before,
+                "planned": str(now),
+                "tried": [{"us": took, **asdict(choice)} for took, choice in timed],
+            }
+        )
+    with open(arguments.out, "w") as file:
+        json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "results": results}, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,9 @@ VERBS = [
     ["train"],
     ["eval"],
     ["predict"],
+    ["attack"],
     ["models"],
+    ["quantise"],
     ["bench"],
     ["export", "c"],
     ["export", "onnx"],
@@ -183,7 +185,24 @@ def test_killed_three_times_and_resumed_the_weights_are_the_same(here, digits_fi
 def test_a_network_is_written_as_c(here, capsys):
     assert purecaps("export", "c", "--model", "pcapsnet2", "--pretrained", "--out", "c") == 0
     assert {path.name for path in (here / "c").iterdir()} == {"pcapsnet2.c", "pcapsnet2.h"}
-    assert "weights 15,552 bytes" in capsys.readouterr().out
+    assert "constants 15,552 bytes" in capsys.readouterr().out
+
+
+def test_a_plain_network_is_trained_and_used_but_not_written_as_c(here, digits_file, digits, capsys):
+    assert purecaps("train", "--model", "lenet", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 0
+    config = json.loads((here / "run" / "config.json").read_text())
+    assert (config["recipe_name"], config["recipe"]["scale"]) == ("cnn", 1.0)
+    Image.fromarray(digits.test.images[0, 0].numpy()).save("digit.png")
+    capsys.readouterr()
+    assert purecaps("predict", "digit.png", "--checkpoint", "run", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert "probability" in text
+    assert sum(float(found) for found in re.findall(r"^\d +(\d\.\d{4})", text, re.MULTILINE)) == pytest.approx(
+        1, abs=1e-3
+    )
+    assert purecaps("export", "c", "--checkpoint", "run", "--out", "c") == 1
+    assert "model: expected a P-CapsNet, got lenet; export it to ONNX instead" in capsys.readouterr().err
+    assert not (here / "c").exists()
 
 
 def test_models_lists_parameters_and_work(capsys):
@@ -191,6 +210,8 @@ def test_models_lists_parameters_and_work(capsys):
     text = capsys.readouterr().out
     assert re.search(r"pcapsnet2 +3,888 +214,416 +1x28x28", text)
     assert "pcapsnet0" not in text
+    assert purecaps("models", "cnn_*") == 0
+    assert re.search(r"cnn_small +3,888 +180,432 +1x28x28 +-", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +220,11 @@ def test_models_lists_parameters_and_work(capsys):
         (["train", "--model", "pcapsnet9"], r"unknown model 'pcapsnet9': did you mean pcapsnet"),
         (["train", "--data", "mnits"], r"unknown data set 'mnits': did you mean .*mnist"),
         (["train", "--recipe", "papr"], r"unknown recipe 'papr': did you mean paper"),
+        (
+            ["train", "--data", "FILE", "--model", "lenet", "--recipe", "best"],
+            r"--recipe: expected cnn or cnn_small for lenet, whose scores are logits, got 'best'",
+        ),
+        (["bench", "--models", "lenet"], r"models: expected P-CapsNets, got 'lenet'"),
         (["train", "--data", "FILE", "--lr", "-1"], r"lr: expected a finite number above 0, got -1.0"),
         (["train", "--data", "FILE", "--device", "tpu"], r"device: expected one of auto, cpu, cuda, mps, got 'tpu'"),
         (["train", "--data", "FILE", "--augment", "spin:3"], r"unknown name 'spin'"),
@@ -220,7 +246,7 @@ def test_models_lists_parameters_and_work(capsys):
         (["data", "where", "mnits"], r"unknown data set 'mnits'"),
         (["data", "verify", "mnist", "--root", "empty"], r"mnist is not in the cache"),
         (["data", "list", "--device", "tpu"], r"device: expected one of .*got 'tpu'"),
-        (["models", "nosuch*"], r"unknown model 'nosuch\*'.*known: pcapsnet0"),
+        (["models", "nosuch*"], r"unknown model 'nosuch\*'.*known: .*pcapsnet0"),
         (["train", "--data", "FILE", "--out", "FILE"], r"digits.npz.*: (Not a directory|File exists)"),
         (["train", "--data", "FILE", "--graph", "--device", "cpu"], r"--graph: expected a CUDA device, got cpu"),
         (["train", "--data", "FILE", "--image-size", "²"], r"--image-size: expected a size such as 28"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,11 +93,7 @@ class Result:
         It says how far the error could be off for lack of test images; it knows nothing of the spread
         between training runs.
         """
-        n, rate = len(self), self.errors / len(self)
-        scale = 1.0 / (1.0 + Z95**2 / n)
-        middle = scale * (rate + Z95**2 / (2 * n))
-        half = scale * Z95 * math.sqrt(rate * (1.0 - rate) / n + Z95**2 / (4 * n**2))
-        return 100.0 * max(0.0, middle - half), 100.0 * min(1.0, middle + half)
+        return wilson_interval(self.errors, len(self))
 
     @cached_property
     def confusion(self) -> Tensor:
@@ -158,6 +155,27 @@ class Result:
         }
 
 
+def wilson_interval(count: int, n: int) -> tuple[float, float]:
+    """The Wilson 95 % interval of a rate of which `count` in `n` were seen, in percent."""
+    rate = count / n
+    scale = 1.0 / (1.0 + Z95**2 / n)
+    middle = scale * (rate + Z95**2 / (2 * n))
+    half = scale * Z95 * math.sqrt(rate * (1.0 - rate) / n + Z95**2 / (4 * n**2))
+    return 100.0 * max(0.0, middle - half), 100.0 * min(1.0, middle + half)
+
+
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; afterwards every module's mode is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, num_classes: int) -> Result:
     """Scores every batch with the model in eval mode, and leaves the model's mode as it was.
 
@@ -166,23 +184,17 @@ def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, num_
         batches: images and labels [B]; images on the model's device.
         num_classes: how many scores an image is to get.
     """
-    modes = [(module, module.training) for module in model.modules()]
     scores, labels = [], []
-    model.eval()
-    try:
-        with torch.inference_mode():
-            for images, target in batches:
-                score = model(images)
-                if score.shape != (len(images), num_classes):
-                    raise ConfigError(
-                        f"num_classes: expected scores [{len(images)}, {num_classes}] from the model, "
-                        f"got {list(score.shape)}"
-                    )
-                scores.append(score.to("cpu", torch.float32))
-                labels.append(target.to("cpu"))
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with in_eval_mode(model), torch.inference_mode():
+        for images, target in batches:
+            score = model(images)
+            if score.shape != (len(images), num_classes):
+                raise ConfigError(
+                    f"num_classes: expected scores [{len(images)}, {num_classes}] from the model, "
+                    f"got {list(score.shape)}"
+                )
+            scores.append(score.to("cpu", torch.float32))
+            labels.append(target.to("cpu"))
     if not scores:
         raise DataError("batches: expected at least one batch of images, got none")
     # Tensors made under inference_mode refuse autograd; concatenating outside of it makes plain ones.

@@ -63,11 +63,19 @@ class TrainedModel:
                 f"images: expected uint8 [N, {', '.join(map(str, self.info.image_shape))}], as the network was "
                 f"trained on, got {images.dtype} {list(images.shape)}"
             )
+        return self._ready(images)
+
+    def _ready(self, pixels: Tensor) -> Tensor:
+        """Pixels from 0 to 255, of any type, as the network's input; it can be differentiated."""
         if self.zca is not None:
-            ready = self.zca(global_contrast_normalise(images))
+            ready = self.zca(global_contrast_normalise(pixels))
         else:
-            ready = images.to(torch.float32) * self.info.pixel_scale
+            ready = pixels.to(torch.float32) * self.info.pixel_scale
         return parse(self.info.augment).at_test(ready)
+
+    def on_unit_pixels(self) -> UnitPixels:
+        """The network, with all that comes before it, as a module of images in [0, 1]."""
+        return UnitPixels(self)
 
     @torch.inference_mode()
     def scores(self, images: Tensor) -> Tensor:
@@ -81,3 +89,29 @@ class TrainedModel:
         parts = zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True)
         for images, labels in parts:
             yield self.inputs(images.to(device)), labels.to(device)
+
+
+class UnitPixels(nn.Module):
+    """A trained network as attacks want it: whatever it does to its input, it takes raw images scaled to [0, 1].
+
+    Args:
+        trained: the network.
+
+    Shape:
+        images [B, C, H, W] in [0, 1], of the size of the raw images -> scores [B, num_classes]
+    """
+
+    def __init__(self, trained: TrainedModel) -> None:
+        super().__init__()
+        self.network = trained.model
+        self._trained = trained
+
+    def forward(self, images: Tensor) -> Tensor:
+        expected = self._trained.info.image_shape
+        if tuple(images.shape[1:]) != expected:
+            raise ConfigError(
+                f"images: expected [B, {', '.join(map(str, expected))}], as the network was trained on, "
+                f"got {list(images.shape)}"
+            )
+        scores: Tensor = self.network(self._trained._ready(images * 255))
+        return scores

@@ -8,6 +8,7 @@ import errno
 import inspect
 import logging
 import sys
+import time
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from purecaps.errors import ConfigError, PurecapsError
 from purecaps.train.loop import InterruptedRunError
@@ -28,11 +30,38 @@ err = Console(stderr=True, highlight=False, markup=False)
 
 INTERRUPTED = 130
 MOST_PIXELS = 4096
+SECONDS_BETWEEN_LINES = 10
 
 
 def say(text: str) -> None:
     """One line on stderr, as it is: paths are not styled, and not broken at the terminal's width."""
     err.print(text, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress_bar(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call with how many more are done: a bar on a terminal, elsewhere a plain line now and then.
+
+    Args:
+        text: what is counted.
+        total: how many there will be.
+    """
+    if err.is_terminal:
+        columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+        with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
+            task = bar.add_task(text, total=total)
+            yield lambda count: bar.advance(task, count)
+        return
+    done, said = 0, time.monotonic()
+
+    def advance(count: int) -> None:
+        nonlocal done, said
+        done += count
+        if time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+            said = time.monotonic()
+            say(f"{text}: {done:,} of {total:,}")
+
+    yield advance
 
 
 def recipe_options(function: Callable[..., None]) -> Callable[..., None]:

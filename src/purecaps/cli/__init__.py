@@ -1,0 +1,78 @@
+"""The command line: one file a verb, each thin."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated, NoReturn
+
+import torch
+import typer
+
+from purecaps._version import __version__
+from purecaps.cli import data, export
+from purecaps.cli.attack import attack
+from purecaps.cli.bench import bench
+from purecaps.cli.demo import demo
+from purecaps.cli.evaluate import evaluate_verb
+from purecaps.cli.models import models
+from purecaps.cli.predict import predict
+from purecaps.cli.quantise import quantise
+from purecaps.cli.reproduce import reproduce
+from purecaps.cli.support import log_to_stderr, one_line_errors, out
+from purecaps.cli.train import train
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="purecaps",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Routing-free capsule networks: train, evaluate and use P-CapsNets.",
+    epilog="Example: purecaps train --model pcapsnet2 --data mnist",
+)
+# In the order in which --help lists them.
+app.command(epilog="Example: purecaps train --model pcapsnet2 --data mnist --device cpu")(train)
+app.command("eval", epilog="Example: purecaps eval --model pcapsnet2 --data mnist --out results/")(evaluate_verb)
+app.command(epilog="Example: purecaps predict digit.png --model pcapsnet2")(predict)
+app.command(epilog="Example: purecaps attack --model pcapsnet2 --method pgd --eps 0.05,0.1 --limit 1000")(attack)
+app.command(epilog="Example: purecaps reproduce table1 --only 'pcapsnet0-*' --time-limit 540")(reproduce)
+app.command(epilog="Example: purecaps models 'pcapsnet*'")(models)
+app.command(epilog="Example: purecaps bench --models pcapsnet2 --batches 128,1024 --modes train")(bench)
+app.command(epilog="Example: purecaps demo")(demo)
+app.command(epilog="Example: purecaps quantise --model pcapsnet2 --out pcapsnet2-int8.safetensors")(quantise)
+app.add_typer(data.app, name="data")
+app.add_typer(export.app, name="export")
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command line and exits."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words  # anywhere on the line
+    log_to_stderr(debug)
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal cannot show is no reason to lose the rest.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    with one_line_errors(debug):
+        code = app([word for word in words if word != "--debug"], prog_name="purecaps", standalone_mode=False)
+    raise SystemExit(code or 0)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        out.print(f"purecaps {__version__} (torch {torch.__version__})")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works after any verb.")] = False,
+) -> None:
+    """What every verb has; `main` takes --debug off the line before it gets here."""

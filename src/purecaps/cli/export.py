@@ -1,0 +1,97 @@
+"""`purecaps export`: c, onnx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from purecaps.cli.options import (
+    Device,
+    Pretrained,
+    PretrainedModel,
+    Root,
+    Seed,
+    Weights,
+    load_data_for,
+    load_trained,
+)
+from purecaps.cli.quantise import Int8, load_quantised
+from purecaps.cli.support import out, say
+from purecaps.data import Split
+from purecaps.errors import PurecapsError
+from purecaps.evaluate.trained import TrainedModel
+from purecaps.export.c import export_c
+from purecaps.export.c_int8 import export_c_int8
+from purecaps.export.onnx import export_onnx
+from purecaps.export.onnx_int8 import export_onnx_int8
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Write a trained network for other programs.",
+    epilog="Example: purecaps export c --model pcapsnet2 --out pcapsnet2_c",
+)
+
+
+@app.command("c", epilog="Example: purecaps export c --model pcapsnet2 --pretrained --out pcapsnet2_c")
+def export_c_verb(
+    *,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the C file and its header.")],
+    model: PretrainedModel = None,
+    pretrained: Pretrained = False,
+    checkpoint: Weights = None,
+    int8: Int8 = False,
+    root: Root = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """One C99 file and a header, with the weights inside: no allocation, no dependency but <math.h>."""
+    if int8:
+        report = export_c_int8(load_quantised(checkpoint, model, root), out_dir)
+    else:
+        report = export_c(load_trained(checkpoint, model), out_dir)
+    for path in (report.source, report.header):
+        out.print(str(path), soft_wrap=True)
+    out.print(
+        f"constants {report.constant_bytes:,} bytes, static memory {report.ram_bytes:,} bytes, "
+        f"{report.multiply_adds:,} multiply-adds an image"
+    )
+
+
+@app.command("onnx", epilog="Example: purecaps export onnx --model pcapsnet2 --pretrained --out pcapsnet2.onnx")
+def export_onnx_verb(
+    *,
+    path: Annotated[Path, typer.Option("--out", help="The ONNX file to write.")],
+    model: PretrainedModel = None,
+    pretrained: Pretrained = False,
+    checkpoint: Weights = None,
+    int8: Int8 = False,
+    preprocessing: Annotated[
+        bool, typer.Option("--preprocessing", help="Take raw uint8 images: scaling and crop inside the graph.")
+    ] = False,
+    root: Root = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+) -> None:
+    """An ONNX file with a dynamic batch, compared with PyTorch on the test set before it is left there."""
+    if int8:
+        network = load_quantised(checkpoint, model, root)
+        test = _test_split(TrainedModel(network, network.info), root)
+        report = export_onnx_int8(network, path, preprocessing=preprocessing, test=test)
+        found = "the same integers as PyTorch"
+    else:
+        trained = load_trained(checkpoint, model)
+        report = export_onnx(trained, path, preprocessing=preprocessing, test=_test_split(trained, root))
+        found = f"largest difference {report.max_difference:.1e}, {report.differing_predictions} differing predictions"
+    out.print(f"{report.images:,} {'test' if report.real_images else 'random'} images: {found}")
+    out.print(f"{report.path}: {report.bytes:,} bytes, opset {report.opset}", soft_wrap=True)
+
+
+def _test_split(trained: TrainedModel, root: Path | None) -> Split | None:
+    """The test images of what a network was trained on; None where they are not to be had."""
+    try:
+        return load_data_for(trained, trained.info.trained_on, root).test
+    except PurecapsError as error:
+        say(f"{error}; comparing on random images instead")
+        return None

@@ -1,0 +1,60 @@
+"""Options that several verbs share, and what they name: a trained network, a data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from purecaps import data
+from purecaps.data import Dataset
+from purecaps.data.specs import SPECS
+from purecaps.errors import ConfigError, DataError
+from purecaps.evaluate.trained import TrainedModel
+from purecaps.train import RunConfig, pick_device
+
+
+def _check_seed(seed: int) -> int:
+    RunConfig("", "", "", seed=seed)  # says what is allowed
+    torch.manual_seed(seed)
+    return seed
+
+
+def _check_device(name: str) -> str:
+    pick_device(name)
+    return name
+
+
+Seed = Annotated[int, typer.Option(help="Seed of everything random in the command.", callback=_check_seed)]
+Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu, cuda or mps.", callback=_check_device)]
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Folder of data sets; else $PURECAPS_DATA or the user's cache directory."),
+]
+Weights = Annotated[Path | None, typer.Option("--checkpoint", help="A run's folder or its model.safetensors.")]
+PretrainedModel = Annotated[str | None, typer.Option("--model", help="A model with packaged weights.")]
+Pretrained = Annotated[bool, typer.Option("--pretrained", help="The packaged weights; what --model takes anyway.")]
+
+
+def load_trained(checkpoint: Path | None, model: str | None) -> TrainedModel:
+    """The network that the user named by a file or run folder, or by a model with packaged weights."""
+    if checkpoint is not None and model is not None:
+        raise ConfigError("--model: expected either --model or --checkpoint, got both")
+    return TrainedModel.from_package(model or "pcapsnet2") if checkpoint is None else TrainedModel.from_file(checkpoint)
+
+
+def load_data_for(trained: TrainedModel, source: str, root: Path | None) -> Dataset:
+    """A data set as a network's input; a folder's images are resized to what it was trained on."""
+    info = trained.info
+    channels, height, width = info.image_shape
+    folder = source not in SPECS and Path(source).is_dir()
+    options: dict[str, Any] = {"image_size": (height, width), "channels": channels} if folder else {}
+    dataset = data.load(source, root=root, **options)
+    if dataset.class_names != info.class_names:
+        raise DataError(
+            f"--data: expected the classes {', '.join(info.class_names)}, as {info.name} was trained on, "
+            f"got {', '.join(dataset.class_names)}"
+        )
+    return dataset

@@ -1,0 +1,151 @@
+"""`purecaps train`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from purecaps import data
+from purecaps.cli.options import Device
+from purecaps.cli.support import err, out, parse_size, recipe_options, say
+from purecaps.cli.tables import print_result
+from purecaps.data import Dataset
+from purecaps.data.specs import SPECS
+from purecaps.errors import ConfigError
+from purecaps.experiments import run as runs
+from purecaps.models.registry import get_entry
+from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
+from purecaps.train.log import ConsoleWatcher
+from purecaps.train.loop import InterruptedRunError
+from purecaps.train.recipes import FOR_LOGITS
+
+
+@recipe_options
+def train(
+    *,
+    model: Annotated[str | None, typer.Option(help="Model to train; see `purecaps models`.")] = None,
+    data_name: Annotated[
+        str | None,
+        typer.Option("--data", help="Data set, or the path of a folder of images or an .npz file."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help=f"How to train: {', '.join(RECIPES)}; else what suits the model.")
+    ] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; else a new one under runs/.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, order and transforms.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train this many networks side by side, from --seed on.")] = None,
+    device: Device = "auto",
+    image_size: Annotated[str | None, typer.Option(help="Resize a folder's images: 28 or 28x32.")] = None,
+    channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour) for a folder.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard logs.")] = False,
+    graph: Annotated[
+        bool | None, typer.Option("--graph/--no-graph", help="Run each step as one CUDA graph; on where it can be.")
+    ] = None,
+    overrides: dict[str, Any],
+) -> None:
+    """Train a network, evaluate it on the test set and write a report.
+
+    Options of the recipe that are not given stay as the recipe says. Ctrl-C saves; --resume goes on exactly
+    where the run was.
+    """
+    chosen = pick_device(device)
+    asked = {
+        "model": model,
+        "data": data_name,
+        "recipe_name": recipe,
+        "seed": seed,
+        "seeds": seeds,
+        "image_size": parse_size(image_size),
+        "channels": channels,
+    }
+    config, dataset, folder = _configure(asked, overrides, out_dir, resume)
+    name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
+    say(f"{name}: {folder}")
+    try:
+        outcome = runs.run(
+            config,
+            dataset,
+            folder,
+            device=chosen,
+            watcher=ConsoleWatcher(err),
+            tensorboard=tensorboard,
+            graph=graph,
+            command=shlex.join(["purecaps", *sys.argv[1:]]),
+            say=say,
+        )
+    except InterruptedRunError as stop:
+        raise InterruptedRunError(
+            f"{stop}; go on with: purecaps train --out {shlex.quote(str(folder))} --resume"
+        ) from stop
+    if config.seeds > 1:
+        _print_seeds(config, outcome)
+        return
+    print_result(outcome.results[0], config.data, dataset.class_names)
+    out.print(f"weights: {folder / 'model.safetensors'}", soft_wrap=True)
+    out.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+    out.print(f"test error: {outcome.errors[0]:.2f} %")
+
+
+def _print_seeds(config: RunConfig, outcome: runs.Outcome) -> None:
+    for seed, error in zip(config.all_seeds, outcome.errors, strict=True):
+        out.print(f"seed {seed}: {error:.2f} %")
+    out.print(f"report: {outcome.out / 'report.html'}", soft_wrap=True)
+    out.print(f"test error: {runs.mean_and_spread(outcome.errors)} ({config.seeds} seeds)")
+
+
+def _configure(
+    asked: dict[str, Any], overrides: dict[str, Any], out_dir: Path | None, resume: bool
+) -> tuple[RunConfig, Dataset, Path]:
+    """The run that the options mean, its data and its folder; with --resume, the run that is there."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    source = given.get("data")
+    if source is not None and source not in SPECS and Path(source).exists():
+        given["data"] = str(Path(source).resolve())  # the run may be gone on with from another folder
+    if resume and out_dir is None:
+        raise ConfigError("--resume: expected --out DIR, the folder of the run to go on with, got none")
+    saved = out_dir / "config.json" if out_dir is not None else None
+    if resume and saved is not None and saved.is_file():
+        config = RunConfig.load(saved)
+        same = {**config.as_dict(), **config.recipe.as_dict()}
+        for name, value in {**given, **overrides}.items():
+            if same[name] != value:
+                option = name.removesuffix("_name").replace("_", "-")
+                raise ConfigError(
+                    f"--{option}: expected {same[name]!r}, as the run in {out_dir} was begun with, got {value!r}; "
+                    "leave it out or start another run"
+                )
+        return config, _load_data(config), saved.parent
+    if saved is not None and saved.is_file():
+        raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
+    entry = get_entry(given.setdefault("model", "pcapsnet2"))
+    config = RunConfig(**{"data": "mnist", "recipe_name": entry.recipe, **given})
+    if entry.recipe in FOR_LOGITS and config.recipe_name in RECIPES and config.recipe_name not in FOR_LOGITS:
+        raise ConfigError(
+            f"--recipe: expected {' or '.join(FOR_LOGITS)} for {config.model}, whose scores are logits, "
+            f"got {config.recipe_name!r}, which is for capsule networks"
+        )
+    dataset = _load_data(config)
+    recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
+    if resume:
+        say(f"nothing to go on with in {out_dir}: starting at step 0")
+    return replace(config, recipe=recipe), dataset, out_dir or _new_folder(config)
+
+
+def _load_data(config: RunConfig) -> Dataset:
+    return data.load(config.data, image_size=config.image_size, channels=config.channels)
+
+
+def _new_folder(config: RunConfig) -> Path:
+    stem = f"{config.model}-{Path(config.data).stem}-{config.recipe_name}-seed{config.seed}"
+    number = 1
+    while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
+        number += 1
+    return folder

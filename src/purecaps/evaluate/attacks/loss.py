@@ -1,0 +1,60 @@
+"""What an attack makes larger. For capsule lengths, which saturate, the choice decides how strong the attack is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from purecaps.errors import ConfigError, unknown_name
+from purecaps.evaluate.trained import UnitPixels
+from purecaps.losses import margin_loss
+
+LOSSES = ("cross_entropy", "margin", "difference")
+LENGTH_SCALE = 20.0  # what the default recipe multiplies lengths with
+
+
+@dataclass(frozen=True)
+class AttackLoss:
+    """A loss of class scores, summed over the images, so that an image's gradient does not depend on its batch.
+
+    Args:
+        name: "cross_entropy" takes the softmax of `scale` times the scores. "margin" is the paper's training loss on
+            lengths (0.5, 0.1, 0.5); its gradient is zero for an image that satisfies both margins, which such an attack
+            then leaves alone. "difference" is the best wrong score less the true one, as Carlini and Wagner have it:
+            it saturates nowhere, whatever the scores' scale.
+        scale: what cross-entropy multiplies scores with: 1 for logits.
+    """
+
+    name: str = "cross_entropy"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in LOSSES:
+            raise unknown_name("loss", self.name, LOSSES)
+        if not 0 < self.scale < math.inf:
+            raise ConfigError(f"scale: expected a finite number above 0, got {self.scale}")
+
+    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The loss of scores [B, K] for classes [B]."""
+        if self.name == "cross_entropy":
+            return F.cross_entropy(self.scale * scores, labels, reduction="sum")
+        if self.name == "margin":
+            return margin_loss(scores, labels) * len(scores)
+        true = F.one_hot(labels, scores.shape[1]).bool()
+        wrong = scores.masked_fill(true, -torch.inf).amax(dim=1)
+        return (wrong - scores[true]).sum()
+
+    def __str__(self) -> str:
+        if self.name == "cross_entropy":
+            return "cross-entropy of the scores" + ("" if self.scale == 1 else f" times {self.scale:g}")
+        return {"margin": "margin loss", "difference": "best wrong score less the true one"}[self.name]
+
+
+def default_loss(model: nn.Module, name: str = "cross_entropy") -> AttackLoss:
+    """The loss of that name for a model; cross-entropy takes a capsule network's lengths times 20."""
+    network = model.network if isinstance(model, UnitPixels) else model
+    return AttackLoss(name, LENGTH_SCALE if hasattr(network, "capsules") else 1.0)

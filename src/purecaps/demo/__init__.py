@@ -1,0 +1,1 @@
+"""A page that reads handwriting in the browser and shows every capsule on the way."""

@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types unit format clean help
+.PHONY: run test mcu lint types unit format clean help
 
 help:
 	@echo "make run    train pcapsnet2 on MNIST on the CPU, evaluate it and write a report"
 	@echo "make test   lint, type-check and run the whole test suite"
+	@echo "make mcu    run exported networks on an emulated microcontroller and compare them with Python"
 	@echo "make format let ruff rewrite the sources"
 	@echo "make clean  remove the virtual environment and caches"
 
@@ -35,6 +36,9 @@ types: $(READY)
 # One thread for each of the two workers: more would only fight over the cores.
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+mcu: $(READY)
+	$(BIN)/python tools/mcu/run.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -75,6 +75,16 @@ def read_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Ten
     return tensors, meta
 
 
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """What kind of file `write_tensors` wrote there; None for any other file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+    except (SafetensorError, OSError):
+        return None
+    return header.get("kind") if header.get("format") == FORMAT else None
+
+
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
     state = hashlib.sha256(text.encode())
     for name in sorted(tensors):

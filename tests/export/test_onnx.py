@@ -110,7 +110,7 @@ def test_the_file_says_nothing_of_the_machine_it_was_made_on(pcapsnet2):
     for word in (b".py", b"site-packages", b"torch.nn", str(pcapsnet2[0].parent).encode()):
         assert word not in content, word
     info = replace(small().info, trained_on="/home/somebody/birds")
-    told = exporting._metadata(info, torch.zeros(1))
+    told = exporting.metadata(info, raw=False)
     assert told["trained_on"] == "birds"
     assert "test_error" not in told  # it is not known
 
@@ -209,7 +209,7 @@ class Off:
 
 
 def test_a_file_that_differs_from_pytorch_is_not_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting, "_session", Off)
+    monkeypatch.setattr(exporting, "open_session", Off)
     path = tmp_path / "m.onnx"
     path.write_text("the file before")
     with pytest.raises(ExportError, match=r"within 1e-05 .* largest difference of 2 and 256 other predictions of 256"):
@@ -232,7 +232,7 @@ def test_a_file_that_onnxruntime_cannot_load_is_told(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(b"not a graph")
     with pytest.raises(ExportError, match=r"that onnxruntime \d[\d.]* can load, got: \S.*; nothing was written"):
-        exporting._session(path)
+        exporting.open_session(path)
 
 
 def test_only_ties_may_be_decided_otherwise():

@@ -38,6 +38,7 @@ SOURCE = r"""/* $about. Written by purecaps $version; do not edit. See ${name}.h
 #include <stddef.h>
 
 #define LAYERS ${layer_count}U
+#define INPUT ${input}U
 #define ARENA ${arena}U
 #define CAPSULE ${capsule}U
 #define POOL_MAX ${pool_max}
@@ -69,7 +70,7 @@ static const char *const class_names[${NAME}_CLASSES] = {
 ${class_names}
 };
 
-/* Maps lie at alternating ends: a layer reads from one and writes to the other. */
+/* Maps lie at alternating ends: a layer reads from one and writes to the other, and the two may overlap. */
 static float arena[ARENA];
 static float sums[CAPSULE];
 
@@ -156,23 +157,20 @@ static void convolve_at(const layer_t *l, const float *in, size_t y, size_t x, s
     }
 }
 
-static void run_layer(const layer_t *l, const float *in, float *out)
+/* Capsules first to last, or last to first: the output grows into the place of input that is no longer read. */
+static void run_layer(const layer_t *l, const float *in, float *out, int backwards)
 {
     const size_t size = (size_t)l->g * l->m * l->p;
-    size_t y;
-    size_t x;
-    size_t o;
+    const size_t capsules = (size_t)l->out_h * l->out_w * l->out_caps;
+    size_t step;
     size_t i;
-    for (y = 0U; y < l->out_h; y++) {
-        for (x = 0U; x < l->out_w; x++) {
-            for (o = 0U; o < l->out_caps; o++) {
-                float *capsule = &out[((((y * l->out_w) + x) * l->out_caps) + o) * size];
-                convolve_at(l, in, y, x, o);
-                activate(sums, size, l->chunk, l->slope);
-                for (i = 0U; i < size; i++) {
-                    capsule[i] = sums[i];
-                }
-            }
+    for (step = 0U; step < capsules; step++) {
+        const size_t at = (backwards != 0) ? (capsules - 1U - step) : step;
+        const size_t position = at / l->out_caps;
+        convolve_at(l, in, position / l->out_w, position % l->out_w, at % l->out_caps);
+        activate(sums, size, l->chunk, l->slope);
+        for (i = 0U; i < size; i++) {
+            out[(at * size) + i] = sums[i];
         }
     }
 }
@@ -199,15 +197,16 @@ void ${name}_lengths(const uint8_t *image, float lengths[${NAME}_CLASSES])
     const layer_t *last = &layers[LAYERS - 1U];
     const size_t size = (size_t)last->g * last->m * last->p;
     const size_t positions = (size_t)last->out_h * last->out_w;
-    float *in = arena;
+    float *in = &arena[ARENA - INPUT];
     size_t index;
     size_t k;
     read_image(image, in);
     for (index = 0U; index < LAYERS; index++) {
         const layer_t *l = &layers[index];
         const size_t numbers = (size_t)l->out_h * l->out_w * l->out_caps * l->g * l->m * l->p;
-        float *out = ((index % 2U) == 0U) ? &arena[ARENA - numbers] : arena;
-        run_layer(l, in, out);
+        const int backwards = (int)(index % 2U);
+        float *out = (backwards != 0) ? &arena[ARENA - numbers] : arena;
+        run_layer(l, in, out, backwards);
         in = out;
     }
     for (k = 0U; k < ${NAME}_CLASSES; k++) {

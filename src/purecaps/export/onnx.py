@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def export_onnx(
         batch: None leaves the batch size free, as the dimension "batch"; a number fixes it.
         test: raw images to compare on; None takes random ones.
     """
-    _require_packages()
+    require_packages()
     info = trained.info
     if preprocessing and trained.zca is not None:
         raise ConfigError(
@@ -91,9 +91,9 @@ def export_onnx(
         )
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise ConfigError(f"batch: expected None or an int >= 1, got {batch!r}")
-    raw = _random_images(info) if test is None else test.images.cpu()
+    raw = random_images(info) if test is None else test.images.cpu()
     trained.inputs(raw[:1])  # images of another kind are refused before the slow part
-    network = _portable(trained.model)
+    network = portable(trained.model)
     graph = _FromRaw(network, info).eval() if preprocessing else network
     with atomic_write(path) as temporary:
         opset = _write(graph, _example(trained, raw, preprocessing, batch), info, temporary, batch)
@@ -117,7 +117,7 @@ class _FromRaw(nn.Module):
         return scores
 
 
-def _require_packages() -> None:
+def require_packages() -> None:
     for name in ("onnx", "onnxscript", "onnxruntime"):
         try:
             importlib.import_module(name)
@@ -127,12 +127,13 @@ def _require_packages() -> None:
             ) from error
 
 
-def _random_images(info: ModelInfo) -> Tensor:
+def random_images(info: ModelInfo) -> Tensor:
+    """Raw images to compare on where there are no real ones."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (_RANDOM_IMAGES, *info.image_shape), dtype=torch.uint8, generator=generator)
 
 
-def _portable(model: nn.Module) -> nn.Module:
+def portable(model: nn.Module) -> nn.Module:
     """A copy in float32 on the CPU, whose capsule convolutions are conv2d: one ONNX operator each."""
     network = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
     for module in network.modules():
@@ -149,6 +150,38 @@ def _example(trained: TrainedModel, raw: Tensor, preprocessing: bool, batch: int
 
 def _write(network: nn.Module, example: Tensor, info: ModelInfo, path: Path, batch: int | None) -> int:
     """Converts the network, writes it to `path` and returns the opset."""
+    program = convert(
+        network,
+        (example,),
+        info.name,
+        inputs=["images"],
+        outputs=["scores"],
+        dynamic_shapes=None if batch else ({0: torch.export.Dim("batch")},),
+    )
+    program.model.metadata_props.update(metadata(info, raw=example.dtype == torch.uint8))
+    program.save(path, external_data=False)
+    return int(program.model.opset_imports[""])
+
+
+def convert(
+    network: nn.Module,
+    example: tuple[Tensor, ...],
+    name: str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    dynamic_shapes: Any = None,
+) -> torch.onnx.ONNXProgram:
+    """A module as an ONNX program that says nothing of the machine that it was made on.
+
+    Args:
+        network: the module, in float32 on the CPU, with the "conv" implementation.
+        example: its arguments.
+        name: what to call it, in the file and in errors.
+        inputs: names of the arguments.
+        outputs: names of the results.
+        dynamic_shapes: sizes that stay free, as torch.export takes them.
+    """
     from onnxscript import opset18 as op
 
     def expm1(x: Any) -> Any:
@@ -159,11 +192,11 @@ def _write(network: nn.Module, example: Tensor, info: ModelInfo, path: Path, bat
         with _quiet(), torch.no_grad():
             program = torch.onnx.export(
                 network,
-                (example,),
+                example,
                 dynamo=True,
-                input_names=["images"],
-                output_names=["scores"],
-                dynamic_shapes=None if batch else ({0: torch.export.Dim("batch")},),
+                input_names=inputs,
+                output_names=outputs,
+                dynamic_shapes=dynamic_shapes,
                 custom_translation_table={torch.ops.aten.expm1.default: expm1},
                 verbose=False,
             )
@@ -175,17 +208,15 @@ def _write(network: nn.Module, example: Tensor, info: ModelInfo, path: Path, bat
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error.__cause__ or error).strip().splitlines() or ["no reason given"]
         raise ConfigError(
-            f"model: expected a network that torch.onnx can convert, got {info.name}: {reason[0]}; "
+            f"model: expected a network that torch.onnx can convert, got {name}: {reason[0]}; "
             "its weights file can still be used with PyTorch"
         ) from error
     assert program is not None  # None is what the old exporter, dynamo=False, returns
     model = program.model
     _forget_origin(model)
     model.producer_name, model.producer_version = "purecaps", __version__
-    model.graph.name = info.name
-    model.metadata_props.update(_metadata(info, example))
-    program.save(path, external_data=False)
-    return int(model.opset_imports[""])
+    model.graph.name = name
+    return program
 
 
 @contextlib.contextmanager
@@ -214,8 +245,8 @@ def _forget_origin(model: Any) -> None:
     model.graph.metadata_props.clear()
 
 
-def _metadata(info: ModelInfo, example: Tensor) -> dict[str, str]:
-    raw = example.dtype == torch.uint8
+def metadata(info: ModelInfo, *, raw: bool) -> dict[str, str]:
+    """What a file says of its network; `raw` where it takes raw uint8 images."""
     plain = "in [0, 1]" if info.preprocess != "gcn_zca" else "whitened"
     error = info.record.get("test_error")
     return {
@@ -233,7 +264,7 @@ def _both_scores(
     network: nn.Module, trained: TrainedModel, raw: Tensor, preprocessing: bool, batch: int | None, path: Path
 ) -> tuple[Tensor, Tensor]:
     """Scores [N, K] of the raw images by PyTorch and by onnxruntime."""
-    session = _session(path)
+    session = open_session(path)
     expected, got = [], []
     for part in raw.split(batch or _CHECK_BATCH):
         count = len(part)
@@ -247,7 +278,8 @@ def _both_scores(
     return torch.cat(expected), torch.cat(got)
 
 
-def _session(path: Path) -> Any:
+def open_session(path: Path) -> Any:
+    """onnxruntime with this file, or an error where it cannot load it."""
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()

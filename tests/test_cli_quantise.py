@@ -1,0 +1,87 @@
+"""8-bit networks from the command line."""
+
+from dataclasses import replace
+
+import pytest
+
+from purecaps import cli
+from purecaps.evaluate.trained import TrainedModel
+from purecaps.models import save_model
+from purecaps.quant import QuantisedPCapsNet, quantise
+from quantised_cases import raw_images
+
+
+def purecaps(*words: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(word) for word in words])
+    return int(stop.value.code or 0)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, digits_file):
+    """The folder of a run on the small file of digits."""
+    monkeypatch.chdir(tmp_path)
+    trained = TrainedModel.from_package("pcapsnet1")
+    save_model(trained.model, "run/model.safetensors", replace(trained.info, trained_on=str(digits_file)))
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("options", [[], ["--qat", "--steps", 2, "--lr", 1e-4]], ids=["ptq", "qat"])
+def test_a_runs_network_is_quantised_and_told(run, options, capsys):
+    assert purecaps("quantise", "--checkpoint", run, "--out", "n.safetensors", "--device", "cpu", *options) == 0
+    said = capsys.readouterr().out
+    assert "40 test images: " in said
+    assert (
+        f"n.safetensors: {(run.parent / 'n.safetensors').stat().st_size:,} bytes, of which weights and tables 3,386"
+        in said
+    )
+    network = QuantisedPCapsNet.load("n.safetensors")
+    assert network.info.record["aware_steps"] == (2 if options else 0)
+    errors = [f"{network.info.record[name]:.2f} %" for name in ("float_test_error", "test_error")]
+    assert f"test error: {errors[0]} in float, {errors[1]} in 8-bit integers" in said
+
+
+@pytest.mark.parametrize("name", ["--steps", "--lr"])
+def test_options_of_training_need_training(run, name, capsys):
+    assert purecaps("quantise", "--checkpoint", run, "--out", "n.safetensors", name, 5) == 1
+    assert f"{name}: expected it with --qat only, got 5 without; add --qat" in capsys.readouterr().err
+    assert purecaps("quantise", "--checkpoint", run, "--out", "n.safetensors", "--qat", name, 0) == 1
+    assert f"{name}: expected a number above 0, got 0" in capsys.readouterr().err
+    assert not (run.parent / "n.safetensors").exists()
+
+
+def test_c_in_integers_from_the_package_from_a_run_and_from_a_file(run, capsys):
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--pretrained", "--int8", "--out", "package") == 0
+    assert "constants 4,330 bytes, static memory 4,472 bytes, 214,416 multiply-adds" in capsys.readouterr().out
+    assert purecaps("export", "c", "--checkpoint", run, "--int8", "--out", "run_c") == 0
+    said = capsys.readouterr()
+    assert "quantising, with 144 training images" in said.err
+    assert purecaps("quantise", "--checkpoint", run, "--out", "n.safetensors") == 0
+    assert purecaps("export", "c", "--checkpoint", "n.safetensors", "--int8", "--out", "file_c") == 0
+    names = ("pcapsnet1_int8.c", "pcapsnet1_int8.h")
+    for name in names:
+        assert (run.parent / "run_c" / name).read_text() == (run.parent / "file_c" / name).read_text()
+
+
+def test_onnx_in_integers(run, capsys):
+    pytest.importorskip("onnxruntime")
+    assert purecaps("export", "onnx", "--checkpoint", run, "--int8", "--preprocessing", "--out", "n.onnx") == 0
+    assert "40 test images: the same integers as PyTorch" in capsys.readouterr().out
+    assert (run.parent / "n.onnx").stat().st_size < 20_000
+
+
+def test_a_quantised_file_without_the_flag_says_what_it_is(run, capsys):
+    trained = TrainedModel.from_package("pcapsnet1")
+    quantise(trained, raw_images(trained)).save("n.safetensors")
+    assert purecaps("export", "c", "--checkpoint", "n.safetensors", "--out", "c") == 1
+    assert "expected a model file, got a quantised file" in capsys.readouterr().err
+
+
+def test_two_networks_at_once_are_refused(run, capsys):
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--checkpoint", run, "--int8", "--out", "c") == 1
+    assert "expected either --model or --checkpoint, got both" in capsys.readouterr().err
+
+
+def test_a_network_without_packaged_integers_is_named(run, capsys):
+    assert purecaps("export", "c", "--model", "pcapsnet4", "--int8", "--out", "c") == 1
+    assert "no packaged 8-bit weights of 'pcapsnet4'; quantise it first" in capsys.readouterr().err

@@ -114,7 +114,9 @@ def _run(model: PCapsNet, device: torch.device, precision: str) -> list[Layer] |
     blocks = model.capsule_blocks()
     image = torch.zeros(1, *model.in_shape, dtype=PRECISIONS[precision], device=device)
     u = blocks[0].conv.fit(image.permute(0, 2, 3, 1)[:, None, :, :, None, None, :])
-    return fused.run_of(u, [block.conv.weight for block in blocks], [block.spec for block in blocks])
+    # No gradient is asked for, so whichever one the blocks would give does not matter.
+    specs = [block.spec._replace(squash_gradient="exact") for block in blocks]
+    return fused.run_of(u, [block.conv.weight for block in blocks], specs)
 
 
 def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
@@ -125,7 +127,7 @@ def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: st
     network = copy.deepcopy(model).eval().requires_grad_(False)
     blocks = network.capsule_blocks()
     # A copy in the same memory layout.
-    weights = [block.conv.weight.to(dtype, copy=True).squeeze(4)[None] for block in blocks]
+    weights = [block.conv.kernel().to(dtype, copy=True).squeeze(4)[None] for block in blocks]
     plain = network.mean is None and network.std is None
     rounding = "tf32" if precision == "tf32" else "ieee"
 
@@ -147,7 +149,7 @@ def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: st
 
 def _stages(model: PCapsNet) -> list[bands.Stage]:
     return [
-        bands.Stage(block.conv.weight.detach().float(), block.conv.geometry, block.negative_slope, block.squash_chunk)
+        bands.Stage(block.conv.kernel().detach().float(), block.conv.geometry, block.negative_slope, block.squash_chunk)
         for block in model.capsule_blocks()
     ]
 

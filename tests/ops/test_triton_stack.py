@@ -54,6 +54,23 @@ def test_a_run_of_blocks_matches_the_reference(monkeypatch, layers, chunk):
         assert_close_in_norm(one, other, 1e-6, "run of blocks")
 
 
+@pytest.mark.parametrize("coefficients", ["free", "softmax"])
+def test_layers_with_coupling_coefficients_are_taken_at_once(monkeypatch, coefficients):
+    in_float32(monkeypatch)
+    true, model = (odd_network(impl, coefficients=coefficients) for impl in ("reference", "triton"))
+    with torch.no_grad():
+        for network in (true, model):
+            for index, block in enumerate(network.blocks):
+                block.conv.coupling.copy_(normal(*block.conv.coupling.shape, seed=index))
+    assert model.radii(images()) is not None, "expected all layers to be taken at once"
+    got, expected = results(model, images()), results(true.double(), images().double())
+    for one, other in zip(got, expected, strict=True):
+        if (other == 0).all():  # a softmax over the first layer's single capsule
+            assert (one == 0).all()
+        else:
+            assert_close_in_norm(one, other, 1e-6, coefficients)
+
+
 @pytest.mark.parametrize(
     "net", ["pcapsnet1"] if DEVICE == "cpu" else ["pcapsnet0", "pcapsnet1", "pcapsnet2", "pcapsnet3"]
 )
@@ -128,8 +145,16 @@ def test_half_precision_keeps_float32_weights_and_gradients():
         ([(2, 2, 1, 1, 1, 3, 4), (9, 1, 1, 1, 1, 4, 4)], [Block(), Block()]),
         ([(2, 2, 1, 1, 1, 3, 512)], [Block()]),
         ([(2, 2, 1, 1, 1, 3, 4), (1, 1, 1, 1, 1, 4, 4)], [Block(squash_chunk=3), Block()]),
+        ([(2, 2, 1, 1, 1, 3, 4), (1, 1, 1, 1, 1, 4, 4)], [Block(), Block(squash_gradient="diagonal")]),
     ],
-    ids=["a refold that moves data", "chunks in the last layer", "too small a map", "wide capsules", "odd chunks"],
+    ids=[
+        "a refold that moves data",
+        "chunks in the last layer",
+        "too small a map",
+        "wide capsules",
+        "odd chunks",
+        "another gradient",
+    ],
 )
 def test_what_is_not_covered_is_left_to_single_blocks(weights, blocks):
     u = torch.zeros(1, 1, 5, 5, 1, 2, 3, device=DEVICE)

@@ -91,6 +91,8 @@ def test_cosine_rises_in_the_warm_up_and_falls_to_nothing():
         ({"augment": ("shfit:2",)}, "unknown name 'shfit'"),
         ({"learning_rate": 1}, "unknown recipe option 'learning_rate'"),
         ({"val_size": -1}, "val_size: expected a finite number >= 0, got -1"),
+        ({"probe_size": -5}, "probe_size: expected a finite number >= 0, got -5"),
+        ({"init_correlation": 1.0}, r"init_correlation: expected a number in \[0, 1\), got 1.0"),
     ],
 )
 def test_a_senseless_recipe_is_refused(change, message):

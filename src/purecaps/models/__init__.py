@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from purecaps.models import cnn as cnn  # importing them registers their networks
+from purecaps.models import packing as packing
 from purecaps.models import paper as paper
 from purecaps.models.pcapsnet import Layer, PCapsNet
 from purecaps.models.registry import build_model, list_models
@@ -26,7 +27,7 @@ def create_model(
     """Builds a network by name.
 
     Args:
-        name: one of `list_models()`.
+        name: one of `list_models("*")`.
         in_shape: the images' (channels, height, width); None takes what the network was made for.
         num_classes: how many classes to tell apart.
         pretrained: load the packaged weights, without network access; the model is then in eval mode.

@@ -49,9 +49,12 @@ class PCapsNet(nn.Module):
         layers: what to stack. The last layer's `out` is the number of classes.
         in_shape: the images' (channels, height, width).
         num_classes: how many classes to tell apart.
-        init: "msra" or "caffe"; see `CapsConv2d`.
+        init: "msra" or "caffe"; see `CapsConv2d`, also for the next two.
+        init_correlation: of a kernel's capsules at different positions.
+        coefficients: None, "free" or "softmax".
         squash_chunk: None squashes whole capsules; k squashes runs of k numbers in all layers but the last,
             as the authors' code does with k = 8.
+        squash_gradient: "exact" or "diagonal"; see `CapsBlock`.
         pool: how positions are combined where the last map is larger than 1x1; see `LengthHead`.
         mean: per-channel mean to subtract from images; None subtracts nothing.
         std: per-channel standard deviation to divide by; None divides by nothing.
@@ -71,7 +74,10 @@ class PCapsNet(nn.Module):
         in_shape: ImageShape = (1, 28, 28),
         num_classes: int = 10,
         init: str = "msra",
+        init_correlation: float = 0.0,
+        coefficients: str | None = None,
         squash_chunk: int | None = None,
+        squash_gradient: str = "exact",
         pool: str = "mean",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
@@ -107,7 +113,10 @@ class PCapsNet(nn.Module):
                 stride=layer.stride,
                 padding=layer.padding,
                 init=init,
+                init_correlation=init_correlation,
+                coefficients=coefficients,
                 squash_chunk=chunk,
+                squash_gradient=squash_gradient,
                 impl=impl,
             )
             self.blocks.append(block)
@@ -138,7 +147,10 @@ class PCapsNet(nn.Module):
         return size
 
     def multiply_adds(self) -> int:
-        """Multiplications of one image's forward pass in the capsule convolutions."""
+        """Multiplications of one image's forward pass in the capsule convolutions.
+
+        Learned coefficients add none: they are multiplied into the kernels once for all images.
+        """
         size, total = (self.in_shape[1], self.in_shape[2]), 0
         numbers = self.in_shape[0]
         for block in self.capsule_blocks():
@@ -186,7 +198,7 @@ class PCapsNet(nn.Module):
         if hooked or len({conv.impl for conv in convs}) > 1:
             return None
         return caps_blocks(
-            convs[0].fit(u), [conv.weight for conv in convs], [block.spec for block in blocks], convs[0].impl
+            convs[0].fit(u), [conv.kernel() for conv in convs], [block.spec for block in blocks], convs[0].impl
         )
 
     def forward(self, images: Tensor) -> Tensor:

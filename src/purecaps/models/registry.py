@@ -25,6 +25,7 @@ class Entry:
         in_shape: the image shape it was made for.
         summary: one line for the model table.
         recipe: the recipe that trains it where none is named.
+        comparison: whether it is only there to compare another network with.
     """
 
     name: str
@@ -32,27 +33,37 @@ class Entry:
     in_shape: tuple[int, int, int]
     summary: str
     recipe: str = "default"
+    comparison: bool = False
 
 
 _ENTRIES: dict[str, Entry] = {}
 
 
-def register_model(*, in_shape: tuple[int, int, int], recipe: str = "default") -> Callable[[Builder], Builder]:
+def register_model(
+    *, in_shape: tuple[int, int, int], recipe: str = "default", comparison: bool = False
+) -> Callable[[Builder], Builder]:
     """Registers the decorated function under its own name; its docstring's first line is the summary."""
 
     def add(build: Builder) -> Builder:
         name = build.__name__
         if name in _ENTRIES:
             raise ConfigError(f"name: expected a new model name, got {name!r}")
-        _ENTRIES[name] = Entry(name, build, in_shape, (inspect.getdoc(build) or "").split("\n")[0], recipe)
+        summary = (inspect.getdoc(build) or "").split("\n")[0]
+        _ENTRIES[name] = Entry(name, build, in_shape, summary, recipe, comparison)
         return build
 
     return add
 
 
 def list_models(pattern: str | None = None) -> list[str]:
-    """Names of the registered networks, in order; `pattern` is a shell pattern such as "pcapsnet*"."""
-    return sorted(name for name in _ENTRIES if pattern is None or fnmatch.fnmatch(name, pattern))
+    """Names of the registered networks, in order.
+
+    Args:
+        pattern: a shell pattern such as "pcapsnet2*". Without one, networks that only serve comparisons are left out.
+    """
+    if pattern is None:
+        return sorted(name for name, entry in _ENTRIES.items() if not entry.comparison)
+    return sorted(name for name in _ENTRIES if fnmatch.fnmatch(name, pattern))
 
 
 def get_entry(name: str) -> Entry:

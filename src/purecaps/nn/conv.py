@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from purecaps.errors import ConfigError
-from purecaps.nn.init import fan, initialise
+from purecaps.errors import ConfigError, unknown_name
+from purecaps.nn.init import check_correlation, fan, initialise
 from purecaps.ops import caps_block, caps_conv2d, refold, registry
 from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Block, Geometry, IntOrPair, Pair
-from purecaps.ops.validation import as_geometry, as_pair, rows_to_fill, shape_text, times
+from purecaps.ops.validation import as_geometry, as_pair, check_gradient, rows_to_fill, shape_text, times
+
+COEFFICIENTS = ("free", "softmax")
 
 
 class CapsConv2d(nn.Module):
@@ -29,11 +31,19 @@ class CapsConv2d(nn.Module):
         padding: zero capsules added on each side.
         dilation: distance between the kernel's positions.
         init: "msra" (true fan-in) or "caffe" (as the authors' code counts).
+        init_correlation: of a kernel's capsules at different positions; see `purecaps.nn.init.initialise`.
+        coefficients: None, or explicit coupling coefficients c that are learned beside the kernel, one for each kernel
+            position, input and output capsule: each vote U @ W is multiplied with its c. "free" learns c itself,
+            "softmax" learns logits b, with c = O softmax(b) over the output capsules. Routing's softmax lacks the
+            factor O, a constant; with it both start with all c = 1, as the layer without coefficients.
         impl: which implementation of the operation to use; see `purecaps.ops.caps_conv2d`.
 
     Shape:
-        [B, C, H, W, g, m, n] -> [B, O, H', W', g, m, p]. `weight` is [kh, kw, C, O, g, n, p].
+        [B, C, H, W, g, m, n] -> [B, O, H', W', g, m, p]. `weight` is [kh, kw, C, O, g, n, p], `coupling` None or
+        [kh, kw, C, O].
     """
+
+    coupling: nn.Parameter | None
 
     def __init__(
         self,
@@ -46,6 +56,8 @@ class CapsConv2d(nn.Module):
         padding: IntOrPair = 0,
         dilation: IntOrPair = 1,
         init: str = "msra",
+        init_correlation: float = 0.0,
+        coefficients: str | None = None,
         impl: str = "auto",
     ) -> None:
         super().__init__()
@@ -59,15 +71,34 @@ class CapsConv2d(nn.Module):
         self.geometry = as_geometry(stride, padding, dilation)
         registry.check_name(impl)
         self.impl = impl
-        self.init = init
+        check_correlation(init_correlation)
+        self.init, self.init_correlation = init, init_correlation
+        if coefficients is not None and coefficients not in COEFFICIENTS:
+            raise unknown_name("coefficients", coefficients, COEFFICIENTS)
+        self.coefficients = coefficients
         shape = (kh, kw, in_caps, out_caps, g, n, p)
         fan(shape, init)  # an unknown scheme is refused before anything is allocated
         self.weight = nn.Parameter(empty_kernel(shape))
+        coupling = None if coefficients is None else nn.Parameter(torch.empty(shape[:4]))
+        self.register_parameter("coupling", coupling)
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draws new weights by the layer's scheme."""
-        initialise(self.weight, self.init, generator)
+        """Draws new weights by the layer's scheme; all coefficients become 1."""
+        initialise(self.weight, self.init, generator, correlation=self.init_correlation)
+        if self.coupling is not None:
+            nn.init.constant_(self.coupling, 1.0 if self.coefficients == "free" else 0.0)
+
+    def kernel(self) -> Tensor:
+        """What the layer convolves with [kh, kw, C, O, g, n, p]: its weight, with coefficients multiplied in.
+
+        (c U) @ W = U @ (c W): the paper's argument that W can learn what c would, and why every implementation of the
+        operation serves a layer with coefficients.
+        """
+        if self.coupling is None:
+            return self.weight
+        c = self.coupling if self.coefficients == "free" else self.coupling.softmax(dim=3) * self.weight.shape[3]
+        return self.weight * c[..., None, None, None]
 
     @property
     def kernel_size(self) -> Pair:
@@ -90,7 +121,9 @@ class CapsConv2d(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         stride, padding, dilation = self.geometry
-        return caps_conv2d(self.fit(u), self.weight, stride=stride, padding=padding, dilation=dilation, impl=self.impl)
+        return caps_conv2d(
+            self.fit(u), self.kernel(), stride=stride, padding=padding, dilation=dilation, impl=self.impl
+        )
 
     def extra_repr(self) -> str:
         """The kernel in the paper's notation, such as 3x3x1x4x(1x8x16), stride 1."""
@@ -99,7 +132,10 @@ class CapsConv2d(nn.Module):
         for (name, value), usual in zip(self.geometry._asdict().items(), Geometry(), strict=True):
             if value != usual or name == "stride":
                 text += f", {name} {value[0] if value[0] == value[1] else times(value)}"
-        return f"{text}, init {self.init}" + ("" if self.impl == "auto" else f", impl {self.impl}")
+        text += f", init {self.init}"
+        for name in ("init_correlation", "coefficients"):
+            text += f", {name} {getattr(self, name)}" if getattr(self, name) else ""
+        return text + ("" if self.impl == "auto" else f", impl {self.impl}")
 
 
 class CapsBlock(nn.Module):
@@ -110,6 +146,7 @@ class CapsBlock(nn.Module):
         negative_slope: what leaky ReLU multiplies negative numbers with, above 0.
         squash_chunk: None squashes each capsule as a whole, as the paper says; k squashes its row-major numbers
             in runs of k, as the authors' code does with k = 8 in hidden layers.
+        squash_gradient: "exact", or "diagonal" for the diagonal of squash's Jacobian alone, as in the authors' code.
 
     Shape:
         [B, C, H, W, g, m, n] -> [B, O, H', W', g, m, p]
@@ -126,15 +163,19 @@ class CapsBlock(nn.Module):
         padding: IntOrPair = 0,
         dilation: IntOrPair = 1,
         init: str = "msra",
+        init_correlation: float = 0.0,
+        coefficients: str | None = None,
         impl: str = "auto",
         negative_slope: float = 0.1,
         squash_chunk: int | None = None,
+        squash_gradient: str = "exact",
     ) -> None:
         super().__init__()
         if not negative_slope > 0:
             raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
         if squash_chunk is not None and squash_chunk < 1:
             raise ConfigError(f"squash_chunk: expected None or an int >= 1, got {squash_chunk!r}")
+        check_gradient(squash_gradient)
         self.conv = CapsConv2d(
             in_caps,
             out_caps,
@@ -144,30 +185,35 @@ class CapsBlock(nn.Module):
             padding=padding,
             dilation=dilation,
             init=init,
+            init_correlation=init_correlation,
+            coefficients=coefficients,
             impl=impl,
         )
         self.negative_slope = negative_slope
         self.squash_chunk = squash_chunk
+        self.squash_gradient = squash_gradient
 
     @property
     def spec(self) -> Block:
         """What the block does besides its kernel."""
-        return Block(self.conv.geometry, self.negative_slope, self.squash_chunk)
+        return Block(self.conv.geometry, self.negative_slope, self.squash_chunk, self.squash_gradient)
 
     def forward(self, u: Tensor) -> Tensor:
         conv = self.conv
         stride, padding, dilation = conv.geometry
         return caps_block(
             conv.fit(u),
-            conv.weight,
+            conv.kernel(),
             stride=stride,
             padding=padding,
             dilation=dilation,
             negative_slope=self.negative_slope,
             squash_chunk=self.squash_chunk,
+            squash_gradient=self.squash_gradient,
             impl=conv.impl,
         )
 
     def extra_repr(self) -> str:
         squashed = "whole capsule" if self.squash_chunk is None else f"chunks of {self.squash_chunk}"
-        return f"leaky ReLU {self.negative_slope}, squash over {squashed}"
+        backwards = "" if self.squash_gradient == "exact" else f", {self.squash_gradient} gradient"
+        return f"leaky ReLU {self.negative_slope}, squash over {squashed}{backwards}"

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from purecaps.errors import unknown_name
+from purecaps.errors import ConfigError, unknown_name
 
 SCHEMES = ("msra", "caffe")
 
@@ -29,10 +29,29 @@ def fan(weight_shape: tuple[int, ...] | torch.Size, scheme: str) -> int:
     raise unknown_name("init", scheme, SCHEMES)
 
 
-def initialise(weight: Tensor, scheme: str, generator: torch.Generator | None = None) -> None:
-    """Fills `weight` [kh, kw, C, O, g, n, p] in place."""
+def check_correlation(correlation: float) -> None:
+    if not 0 <= correlation < 1:
+        raise ConfigError(f"init_correlation: expected a number in [0, 1), got {correlation!r}")
+
+
+def initialise(
+    weight: Tensor, scheme: str, generator: torch.Generator | None = None, *, correlation: float = 0.0
+) -> None:
+    """Fills `weight` [kh, kw, C, O, g, n, p] in place.
+
+    Args:
+        weight: the kernel.
+        scheme: what its variance is, as for `fan`.
+        generator: where random numbers come from.
+        correlation: of the capsules at any two of the kh*kw positions of one kernel, number by number, which is what
+            the paper's figure of correlation matrices shows of trained networks. Each is sqrt(correlation) times a
+            capsule that all positions share plus sqrt(1 - correlation) times one of its own; the variance stays.
+    """
     std = math.sqrt(2 / fan(weight.shape, scheme))
     with torch.no_grad():
         # Drawn in logical order on the CPU, so that one seed gives one network on every device and layout.
         drawn = torch.empty(weight.shape, dtype=torch.float32).normal_(0, std, generator=generator)
+        if correlation:
+            shared = torch.empty(weight.shape[2:], dtype=torch.float32).normal_(0, std, generator=generator)
+            drawn = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * drawn
         weight.copy_(drawn)

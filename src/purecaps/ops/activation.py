@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from purecaps.ops.reference import norm_dtype, squash_factor
+from purecaps.ops.reference import length, norm_dtype, squash, squash_factor
 
 
-def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None) -> Tensor:
+def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None, gradient: str = "exact") -> Tensor:
     """Leaky ReLU, then squash over the whole capsule or over chunks of `chunk` numbers.
 
     Args:
@@ -24,9 +24,10 @@ def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None) -> Tensor:
         negative_slope: what leaky ReLU multiplies negative numbers with.
         chunk: None for the whole capsule; else the row-major g*m*p numbers of a capsule are squashed in
             runs of this many, as the authors' code does.
+        gradient: "exact", or "diagonal"; see `DiagonalSquash`.
     """
     if chunk is None:
-        return apply_leaky_squash(v, negative_slope, (-3, -2, -1))
+        return apply_leaky_squash(v, negative_slope, (-3, -2, -1), gradient)
     m, p = v.shape[-2:]
     # Where chunks are whole rows, or parts of one row, splitting an axis is a view; flattening would copy.
     if p % chunk == 0:
@@ -38,10 +39,12 @@ def leaky_squash(v: Tensor, negative_slope: float, chunk: int | None) -> Tensor:
     else:
         split = v.flatten(-3).unflatten(-1, (-1, chunk))
         dim = (-1,)
-    return apply_leaky_squash(split, negative_slope, dim).reshape(v.shape)
+    return apply_leaky_squash(split, negative_slope, dim, gradient).reshape(v.shape)
 
 
-def apply_leaky_squash(v: Tensor, negative_slope: float, dim: tuple[int, ...]) -> Tensor:
+def apply_leaky_squash(v: Tensor, negative_slope: float, dim: tuple[int, ...], gradient: str = "exact") -> Tensor:
+    if gradient == "diagonal":
+        return DiagonalSquash.apply(F.leaky_relu(v, negative_slope), dim)  # type: ignore[no-untyped-call, no-any-return]
     y, _ = LeakySquash.apply(v, negative_slope, dim)  # type: ignore[no-untyped-call]
     return y  # type: ignore[no-any-return]
 
@@ -91,3 +94,34 @@ class LeakySquash(torch.autograd.Function):
         if ctx.negative_slope != 1:
             grad_a = torch.ops.aten.leaky_relu_backward(grad_a, y, ctx.negative_slope, True)
         return grad_a, None, None
+
+
+class DiagonalSquash(torch.autograd.Function):
+    """(a, dim) -> squashed a, whose backward pass keeps the diagonal of squash's Jacobian alone.
+
+    With r = |a| and f(r) = (1 - e^-r) / r, the Jacobian is f I + (f'/r) a a^T. The authors' code takes
+    da_i = (f + (f'/r) a_i^2) dy_i and leaves out what the numbers of a capsule do to each other's length.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, dim: tuple[int, ...]) -> Tensor:
+        return squash(a, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        a, ctx.dim = inputs
+        ctx.save_for_backward(a)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (saved,) = ctx.saved_tensors
+        a = saved.to(norm_dtype(saved))
+        r = length(a, ctx.dim)
+        f = squash_factor(r)
+        # As in LeakySquash: where the square would underflow, the second part is dropped and f is the exact limit.
+        known = r > torch.finfo(r.dtype).tiny ** 0.25
+        safe = torch.where(known, r, torch.ones_like(r))
+        slope = torch.where(known, (torch.exp(-safe) - f) / (safe * safe), torch.zeros_like(r))  # f'(r) / r
+        return ((f + slope * a * a) * grad.to(a.dtype)).to(saved.dtype), None

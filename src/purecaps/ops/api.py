@@ -14,6 +14,7 @@ from purecaps.ops.validation import (
     check_caps_conv2d,
     check_chunk,
     check_floating,
+    check_gradient,
     check_refold,
     shape_text,
 )
@@ -56,6 +57,7 @@ def caps_block(
     dilation: IntOrPair = 1,
     negative_slope: float = 0.1,
     squash_chunk: int | None = None,
+    squash_gradient: str = "exact",
     impl: str = "auto",
 ) -> Tensor:
     """A whole capsule layer: convolution, leaky ReLU, squash.
@@ -68,6 +70,8 @@ def caps_block(
         dilation: distance between the kernel's positions.
         negative_slope: what leaky ReLU multiplies negative numbers with, above 0.
         squash_chunk: None squashes the capsule as a whole; k squashes its row-major numbers in runs of k.
+        squash_gradient: "exact", or "diagonal", which keeps the diagonal of squash's Jacobian alone, as the authors'
+            code does; by "conv" and "reference" only.
         impl: "auto" or an implementation's name, as for `caps_conv2d`.
 
     Returns:
@@ -79,8 +83,12 @@ def caps_block(
         raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
     if squash_chunk is not None:
         check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
-    chosen = registry.resolve(impl, u, w, geometry, squash_chunk)
-    return chosen.caps_block(u, w, geometry, negative_slope, squash_chunk)
+    check_gradient(squash_gradient)
+    chosen = registry.resolve(impl, u, w, geometry, squash_chunk, squash_gradient)
+    if squash_gradient == "exact":
+        return chosen.caps_block(u, w, geometry, negative_slope, squash_chunk)
+    v = chosen.caps_conv2d(u, w, geometry)
+    return activation.leaky_squash(v, negative_slope, squash_chunk, squash_gradient)
 
 
 def caps_blocks(
@@ -99,7 +107,9 @@ def caps_blocks(
         the blocks are to be called one by one.
     """
     check_caps_conv2d(u, weights[0], blocks[0].geometry)
-    chosen = registry.resolve(impl, u, weights[0], blocks[0].geometry, blocks[0].squash_chunk)
+    chosen = registry.resolve(
+        impl, u, weights[0], blocks[0].geometry, blocks[0].squash_chunk, blocks[0].squash_gradient
+    )
     return None if chosen.caps_blocks is None else chosen.caps_blocks(u, weights, blocks)
 
 

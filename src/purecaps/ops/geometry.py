@@ -7,6 +7,8 @@ from typing import NamedTuple, TypeAlias
 IntOrPair: TypeAlias = "int | tuple[int, int]"
 Pair: TypeAlias = tuple[int, int]
 
+SQUASH_GRADIENTS = ("exact", "diagonal")
+
 
 class Geometry(NamedTuple):
     """Stride, zero padding and dilation of a capsule convolution, each as a (height, width) pair."""
@@ -39,8 +41,10 @@ class Block(NamedTuple):
         geometry: stride, padding and dilation.
         negative_slope: leaky ReLU's.
         squash_chunk: None squashes whole capsules; k squashes row-major runs of k numbers.
+        squash_gradient: "exact", or "diagonal" for what the authors' code does.
     """
 
     geometry: Geometry = Geometry()
     negative_slope: float = 0.1
     squash_chunk: int | None = None
+    squash_gradient: str = "exact"

@@ -49,6 +49,7 @@ class Implementation:
         automatic: whether impl="auto" may take it for a given u.
         caps_blocks: (u, kernels, blocks) -> the last block's capsules and lengths of several blocks at once, or None
             where only single blocks are covered.
+        diagonal: whether its convolution may be followed by a squash that keeps the Jacobian's diagonal alone.
     """
 
     name: str
@@ -57,6 +58,13 @@ class Implementation:
     refuses: Refusal = takes_everything
     automatic: Callable[[Tensor], bool] = always
     caps_blocks: RunFunction | None = None
+    diagonal: bool = False
+
+    def obstacle(self, u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None, gradient: str) -> str | None:
+        """Why it does not cover a problem; None where it does."""
+        if gradient != "exact" and not self.diagonal:
+            return f"squash_gradient = {gradient!r}, only 'exact' is covered"
+        return self.refuses(u, w, geometry, chunk)
 
 
 # "auto" takes the first that does not refuse: fused kernels go before "conv".
@@ -89,17 +97,19 @@ def check_name(impl: str) -> None:
         raise unknown_name("impl", impl, names())
 
 
-def resolve(impl: str, u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> Implementation:
+def resolve(
+    impl: str, u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None, gradient: str = "exact"
+) -> Implementation:
     """The implementation that `impl` names for this problem; never another one than asked for."""
     if impl == "auto":
         for candidate in _IMPLEMENTATIONS.values():
-            if candidate.automatic(u) and candidate.refuses(u, w, geometry, chunk) is None:
+            if candidate.automatic(u) and candidate.obstacle(u, w, geometry, chunk, gradient) is None:
                 _announce(candidate.name, u)
                 return candidate
         raise ConfigError("impl: no implementation takes this problem")
     check_name(impl)
     chosen = _IMPLEMENTATIONS[impl]
-    reason = chosen.refuses(u, w, geometry, chunk)
+    reason = chosen.obstacle(u, w, geometry, chunk, gradient)
     if reason is not None:
         raise ConfigError(f'impl: {impl!r} does not cover this problem ({reason}); use "auto" or "conv"')
     return chosen
@@ -124,6 +134,6 @@ register(
     )
 )
 register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
-register(Implementation("conv", conv.caps_conv2d, conv.caps_block))
+register(Implementation("conv", conv.caps_conv2d, conv.caps_block, diagonal=True))
 # The specification is slow: only for who asks for it by name.
-register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=never))
+register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=never, diagonal=True))

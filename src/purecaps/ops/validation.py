@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from purecaps.errors import ConfigError
-from purecaps.ops.geometry import Geometry, IntOrPair, Pair
+from purecaps.errors import ConfigError, unknown_name
+from purecaps.ops.geometry import SQUASH_GRADIENTS, Geometry, IntOrPair, Pair
 
 CAPSULES = "[B, C, H, W, g, m, n]"
 KERNEL = "[kh, kw, C, O, g, n, p]"
@@ -98,6 +98,11 @@ def rows_to_fill(v: Tensor, g: int, n: int) -> int:
 def check_chunk(chunk: int, numbers: int) -> None:
     if chunk < 1 or numbers % chunk:
         raise ConfigError(f"squash_chunk: expected a divisor of the capsule's {numbers} numbers, got {chunk}")
+
+
+def check_gradient(squash_gradient: str) -> None:
+    if squash_gradient not in SQUASH_GRADIENTS:
+        raise unknown_name("squash_gradient", squash_gradient, SQUASH_GRADIENTS)
 
 
 def times(sizes: tuple[int, ...] | torch.Size) -> str:

@@ -21,6 +21,7 @@ from purecaps.train.recipe import Recipe
 # compared are judged by the same images, in the same form.
 _HOLD_OUT = key(20191210, 0)
 _WHITENING = key(20191210, 1)
+_PROBE = key(20191210, 2)
 ZCA_IMAGES = 10_000
 
 
@@ -31,6 +32,7 @@ class Prepared:
     Args:
         train: training images, augmented.
         val: held-out training images, or None.
+        probe: some of the training images, to be looked at untransformed; or None.
         test: test images; read at the end only.
         model_options: input normalisation to build the network with.
         zca: the fitted whitening, where the recipe asks for one.
@@ -38,6 +40,7 @@ class Prepared:
 
     train: DeviceLoader
     val: DeviceLoader | None
+    probe: DeviceLoader | None
     test: DeviceLoader
     model_options: dict[str, Any]
     zca: Zca | None
@@ -58,6 +61,12 @@ def hold_out(split: Split, size: int) -> tuple[Split, Split | None]:
         Split(split.images[kept], split.labels[kept]),
         Split(split.images[held], split.labels[held]),
     )
+
+
+def some_of(split: Split, size: int) -> Split:
+    """No more than `size` images of a split, always the same ones: a folder's first would be of one class."""
+    chosen = permutation(_PROBE, len(split))[:size].sort().values
+    return Split(split.images[chosen], split.labels[chosen])
 
 
 def whiten(images: Tensor, zca: Zca) -> Tensor:
@@ -100,6 +109,7 @@ def prepare(dataset: Dataset, recipe: Recipe, *, seeds: Sequence[int], device: t
     return Prepared(
         train=loader(train_split),
         val=None if val_split is None else loader(val_split),
+        probe=loader(some_of(train_split, recipe.probe_size)) if recipe.probe_size else None,
         test=loader(dataset.test),
         model_options=options,
         zca=zca,

@@ -10,7 +10,9 @@ from typing import Any
 
 from purecaps.data.transforms import parse
 from purecaps.errors import ConfigError, unknown_name
+from purecaps.nn.conv import COEFFICIENTS
 from purecaps.nn.init import SCHEMES
+from purecaps.ops.geometry import SQUASH_GRADIENTS
 
 LOSSES = ("margin", "cross_entropy")
 SCHEDULES = ("step", "cosine", "constant")
@@ -54,9 +56,13 @@ class Recipe:
     preprocess: str = option("none", "What is done to all images beforehand", PREPROCESSING)
     pixel_scale: float = option(1 / 255, "What raw 0..255 pixels are multiplied with.")
     init: str | None = option("msra", "Initial weights", SCHEMES)
+    init_correlation: float = option(0.0, "Initial weights: correlation between the positions of a kernel.")
+    coefficients: str | None = option(None, "Explicit coupling coefficients that are learned, else none", COEFFICIENTS)
     squash_chunk: int | None = option(None, "Squash runs of this many numbers in hidden layers, not whole capsules.")
+    squash_gradient: str | None = option(None, "Gradient of squash, else exact", SQUASH_GRADIENTS)
     precision: str = option("fp32", "Arithmetic of the network", PRECISIONS)
     val_size: int = option(0, "Training images held out to watch the run; never the test set.")
+    probe_size: int = option(0, "Training images whose loss is watched beside theirs, untransformed.")
     log_every: int = option(100, "Steps between two rows of metrics.")
     eval_every: int = option(2000, "Steps between two validations; also at the end.")
     checkpoint_every: int = option(1000, "Steps between two checkpoints.")
@@ -74,9 +80,9 @@ class Recipe:
             self._require(name, "an int >= 1", getattr(self, name) >= 1)
         for name in ("lr", "step_factor", "adam_eps", "scale", "pixel_scale"):
             self._require(name, "a finite number above 0", 0 < getattr(self, name) < math.inf)
-        for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup", "adversary_eps"):
+        for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup", "adversary_eps", "init_correlation"):
             self._require(name, "a number in [0, 1)", 0 <= getattr(self, name) < 1)
-        for name in ("weight_decay", "grad_clip", "val_size", "m_neg", "lam"):
+        for name in ("weight_decay", "grad_clip", "val_size", "probe_size", "m_neg", "lam"):
             self._require(name, "a finite number >= 0", 0 <= getattr(self, name) < math.inf)
         self._require("m_pos", "a number above m_neg", self.m_pos > self.m_neg)
         for item in dataclasses.fields(self):
@@ -110,5 +116,11 @@ class Recipe:
 
     def model_options(self) -> dict[str, Any]:
         """What the recipe asks of the network itself; what it leaves open is not passed on."""
-        options = {"init": self.init, "squash_chunk": self.squash_chunk}
+        options = {
+            "init": self.init,
+            "init_correlation": self.init_correlation or None,
+            "coefficients": self.coefficients,
+            "squash_chunk": self.squash_chunk,
+            "squash_gradient": self.squash_gradient,
+        }
         return {name: value for name, value in options.items() if value is not None}

@@ -100,8 +100,10 @@ def pays(u: Tensor) -> bool:
 
     In float32 that conv2d would not round to TF32 they have to do without tensor cores.
     """
+    if not u.is_cuda:  # before anything else is asked: not all devices know autocast
+        return False
     halved = u.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(u.device.type)
-    return u.is_cuda and (halved or autograd.product_precision("auto") == "tf32")
+    return halved or autograd.product_precision("auto") == "tf32"
 
 
 def caps_blocks(
@@ -128,6 +130,8 @@ def caps_blocks(
 def run_of(u: Tensor, weights: Sequence[Tensor], layers: Sequence[Block]) -> list[stack.Layer] | None:
     """What the operator asks for each block; None where it does not cover them."""
     if missing(u.device.type) or u.dtype not in DTYPES or layers[-1].squash_chunk is not None:
+        return None
+    if any(layer.squash_gradient != "exact" for layer in layers):
         return None
     B, C, H, W, _, m, n = u.shape
     found: list[stack.Layer] = []

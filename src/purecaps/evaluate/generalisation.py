@@ -1,0 +1,118 @@
+"""The generalisation gap: loss and error on images that were trained on and on images that were held out, over a run.
+
+Both are taken in eval mode on untransformed images, by the same weights: a run logs them where its recipe has
+`val_size` and `probe_size`. The logged "loss" of the steps themselves is no substitute: it is of augmented images, with
+dropout on where there is any, and by the weights of many steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from numpy.typing import NDArray
+
+from purecaps.errors import ConfigError
+from purecaps.evaluate.style import BLUE, GREEN, VERMILION, message, styled
+
+MEASURES = ("loss", "error")
+NAMES = tuple(f"{images}_{measure}" for images in ("val", "train") for measure in MEASURES)
+
+
+@dataclass(frozen=True)
+class GapCurves:
+    """What several seeds of one network gave, all at the same steps.
+
+    Args:
+        seeds: for each what `curves_of` gives.
+    """
+
+    seeds: Sequence[Mapping[str, Sequence[float]]]
+
+    def __post_init__(self) -> None:
+        if not self.seeds or any(list(each["step"]) != list(self.steps) for each in self.seeds):
+            raise ConfigError("seeds: expected at least one, all looked at after the same steps, got others")
+
+    @property
+    def steps(self) -> Sequence[float]:
+        return self.seeds[0]["step"]
+
+    def mean(self, name: str) -> NDArray[np.float64]:
+        """The mean curve of "train_loss", "val_loss", "train_error" or "val_error"."""
+        mean: NDArray[np.float64] = np.asarray([each[name] for each in self.seeds], dtype=float).mean(axis=0)
+        return mean
+
+    def final(self, measure: str) -> list[float]:
+        """The gap in "loss" or "error" at the end, held-out images less training images, one a seed."""
+        return [each[f"val_{measure}"][-1] - each[f"train_{measure}"][-1] for each in self.seeds]
+
+
+def curves_of(history: Sequence[Mapping[str, float]], seed: int) -> dict[str, list[float]]:
+    """What a run's metrics say of one seed's held-out images, and of its training images where they were watched.
+
+    Args:
+        history: the run's rows.
+        seed: which; a run of several has each by itself, as "val_loss/3".
+
+    Returns:
+        Columns of equal length: "step", "val_loss", "val_error" and, with a probe, "train_loss" and "train_error".
+    """
+    rows = [row for row in history if "val_loss" in row]
+    if not rows:
+        raise ConfigError("history: expected rows with val_loss, got none; the recipe needs a val_size above 0")
+    columns: dict[str, list[float]] = {"step": [row["step"] for row in rows]}
+    for name in NAMES:
+        key = f"{name}/{seed}" if f"{name}/{seed}" in rows[0] else name
+        if key in rows[0]:
+            columns[name] = [row[key] for row in rows]
+    return columns
+
+
+def gap_picture(curves: Mapping[str, GapCurves]) -> Figure:
+    """Two panels, loss and error: for each network the area between its curve on training and on held-out images.
+
+    Curves are means over seeds, on a logarithmic scale.
+
+    Args:
+        curves: by what the network is called.
+    """
+    if not curves:
+        return message("no curves")
+    colours = dict(zip(curves, (BLUE, VERMILION, GREEN), strict=False))
+    with styled():
+        figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+        for axes, measure in zip(figure.subplots(1, 2), MEASURES, strict=True):
+            for name, each in curves.items():
+                _area(axes, each, measure, colours[name], name)
+            _logarithmic(axes)
+            axes.set_title("loss" if measure == "loss" else "error, %")
+            axes.set_xlabel("step")
+            axes.set_xlim(left=0)
+            axes.grid(axis="y")
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=len(curves), fontsize=8)
+    return figure
+
+
+def _area(axes: Axes, curves: GapCurves, measure: str, colour: str, name: str) -> None:
+    train, held_out = curves.mean(f"train_{measure}"), curves.mean(f"val_{measure}")
+    axes.fill_between(curves.steps, train, held_out, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(curves.steps, held_out, color=colour, linewidth=1.5, label=f"{name}, held out")
+    axes.plot(curves.steps, train, color=colour, linewidth=1.2, linestyle=(0, (3, 1.5)), label=f"{name}, trained on")
+
+
+def _logarithmic(axes: Axes) -> None:
+    shown = np.concatenate([line.get_ydata() for line in axes.lines]).astype(float)
+    positive = shown[(shown > 0) & np.isfinite(shown)]
+    if not len(positive):
+        return
+    decades = math.log10(positive.max() / positive.min())
+    axes.set_yscale("symlog", linthresh=float(positive.min())) if (shown <= 0).any() else axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades <= 2.2 else (1.0,), numticks=9))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))

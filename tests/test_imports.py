@@ -25,13 +25,24 @@ ORDER = [
     "data",
     "train",
     "evaluate",
+    "quant",
     "experiments",
     "export",
-    "cli_support",
+    "demo",
     "cli",
     "__main__",
 ]
-OPTIONAL = ["tensorboard", "torch.utils.tensorboard", "triton", "onnx", "onnxruntime", "onnxscript", "sklearn", "scipy"]
+OPTIONAL = [
+    "tensorboard",
+    "torch.utils.tensorboard",
+    "triton",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "sklearn",
+    "scipy",
+    "art",
+]
 
 
 def part_of(path: Path) -> str:

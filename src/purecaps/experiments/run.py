@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shlex
 import statistics
@@ -182,7 +183,12 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """The commit of the source tree, or "unknown" for an installed package."""
+    """The commit of the source tree, or "unknown" for an installed package.
+
+    $PURECAPS_COMMIT says it where the sources were copied to a machine without their repository.
+    """
+    if stated := os.environ.get("PURECAPS_COMMIT"):
+        return stated
     here = Path(__file__).parent
     try:
         found = subprocess.run(

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import hashlib
 import json
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -77,6 +78,7 @@ class Trainer:
         watcher: who is told of the progress.
         tensorboard: also write TensorBoard scalars to out/tensorboard.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
+        deadline: the `time.monotonic()` after which the run stops by itself, as on Ctrl-C: with a checkpoint.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Trainer:
         watcher: Watcher | None = None,
         tensorboard: bool = False,
         graph: bool | None = None,
+        deadline: float = math.inf,
     ) -> None:
         device, watcher = torch.device(device), watcher or Silent()
         if device.type == "cpu":
@@ -97,6 +100,7 @@ class Trainer:
             torch.empty(31 << 20, dtype=torch.uint8)
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
+        self.deadline = deadline
         self.prepared = prepare(dataset, self.recipe, seeds=config.all_seeds, device=device)
         obstacle = graph_obstacle(self.prepared.train)
         if graph and obstacle is not None:
@@ -170,12 +174,21 @@ class Trainer:
             "images_per_s": images * len(self.config.all_seeds) / taken,
             "seconds": self.seconds,
         }
-        if self.prepared.val is not None and self._due(first, recipe.eval_every):
-            found = [validate(network, self.prepared.val, recipe) for network in self._evaluated_networks()]
-            for name in found[0]:
-                row |= self._of_seeds(name, torch.tensor([each[name] for each in found]))
+        if self._due(first, recipe.eval_every):
+            for prefix, loader in (("val", self.prepared.val), ("train", self.prepared.probe)):
+                row |= self._looked_at(prefix, loader)
         if self._due(first, recipe.checkpoint_every) or self._stop_asked:
             self._save()
+        return row
+
+    def _looked_at(self, prefix: str, loader: DeviceLoader | None) -> Row:
+        """Loss and error on a loader's images, by names such as val_loss; nothing without images."""
+        if loader is None:
+            return {}
+        found = [validate(network, loader, self.recipe) for network in self._evaluated_networks()]
+        row: Row = {}
+        for name in found[0]:
+            row |= self._of_seeds(f"{prefix}_{name}", torch.tensor([each[name] for each in found]))
         return row
 
     def _of_seeds(self, name: str, values: Tensor) -> Row:
@@ -191,6 +204,7 @@ class Trainer:
 
     def _keep_going(self, step: int) -> bool:
         self.watcher.advance(step)
+        self._stop_asked = self._stop_asked or time.monotonic() >= self.deadline
         return not self._stop_asked
 
     def _evaluated_networks(self) -> list[nn.Module]:
@@ -256,7 +270,7 @@ def validate(model: nn.Module, loader: DeviceLoader, recipe: Recipe) -> Row:
         loss += float(loss_of(recipe, scores, labels)) * len(labels)
         wrong += int((scores.argmax(dim=1) != labels).sum())
         count += len(labels)
-    return {"val_loss": loss / count, "val_error": 100 * wrong / count}
+    return {"loss": loss / count, "error": 100 * wrong / count}
 
 
 def require_same_run(asked: RunConfig, saved: RunConfig, where: str) -> None:

@@ -1,0 +1,54 @@
+"""What the tables have in common: the cells of a training job and of a quoted system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from purecaps.experiments.paper.entry import Cell, Results, Row
+from purecaps.experiments.paper.verdict import Published, Sample, Verdict, judge
+
+NOT_RUN = "not run yet"
+NONE = "–"
+# With a training error from this share of the test error on, a network is said to underfit.
+UNDERFITS = 0.7
+
+
+def plain(*texts: str) -> tuple[Cell, ...]:
+    return tuple(Cell(text) for text in texts)
+
+
+def quoted_row(*texts: str) -> Row:
+    """A line of published figures; the last cell says so."""
+    return Row((*plain(*texts), Cell("quoted")), quoted=True)
+
+
+def sample_text(values: Sequence[float], digits: int = 2) -> str:
+    """ "0.34 ± 0.03 (10 seeds)"."""
+    if not values:
+        return NOT_RUN
+    return f"{Sample(tuple(values)).text(digits)} ({len(values)} seed{'s' if len(values) > 1 else ''})"
+
+
+def verdict_cell(paper: Published | None, values: Sequence[float], note: str = "") -> Cell:
+    """What ours says of the paper's figure, and a word why where that is known."""
+    if not values or paper is None:
+        return Cell(note if values and note else NONE)
+    verdict = judge(paper, values)
+    return Cell(f"{verdict.text}; {note}" if note else verdict.text, verdict)
+
+
+def fit_note(results: Results, name: str) -> str:
+    """ "underfits, training error 1.54 %" where a job's networks err on the training images nearly as on the others."""
+    train, test = results.values(name, "train_error"), results.values(name)
+    if not train or not test:
+        return ""
+    share = Sample(train).mean / max(Sample(test).mean, 1e-9)
+    return f"underfits: training error {Sample(train).mean:.2f} %" if share >= UNDERFITS else ""
+
+
+def mean_text(values: Sequence[float], digits: int = 2) -> str:
+    return f"{Sample(tuple(values)).mean:.{digits}f}" if values else NONE
+
+
+def verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    return [cell.verdict for row in rows for cell in row.cells if cell.verdict is not None]

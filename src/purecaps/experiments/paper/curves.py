@@ -1,0 +1,46 @@
+"""A training job that also keeps how loss and error went, seed by seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from purecaps.data.types import Dataset
+from purecaps.evaluate.generalisation import curves_of
+from purecaps.experiments.paper.job import Record
+from purecaps.experiments.paper.training import START_SECONDS, TrainingJob
+from purecaps.train import TrainedRun
+
+
+@dataclass(frozen=True)
+class CurveJob(TrainingJob):
+    """N seeds of a network under a recipe that holds images out, with the curves of each.
+
+    Args:
+        ms: about how many milliseconds a step takes on one H200, of one network and of each one more beside it.
+    """
+
+    ms: tuple[float, float] = (0.1, 0.04)
+
+    def what(self) -> dict[str, Any]:
+        return {**super().what(), "kind": "curves"}
+
+    def seconds_left(self, record: Record | None) -> float:
+        count, steps, (one, more) = len(self._missing(record)), self.recipe.steps, self.ms
+        if not self.together:
+            return count * (START_SECONDS + steps * one / 1e3)
+        return START_SECONDS + steps * (one + more * (count - 1)) / 1e3 if count else 0.0
+
+    def _evaluated(self, seed: int, network: nn.Module, trained: TrainedRun, dataset: Dataset) -> Record:
+        curves = curves_of(trained.history, seed)
+        return {
+            **super()._evaluated(seed, network, trained, dataset),
+            "curves": {name: [short(value) for value in column] for name, column in curves.items()},
+        }
+
+
+def short(value: float, digits: int = 5) -> float:
+    """A number of so many significant digits, so that files stay small."""
+    return float(f"{value:.{digits}g}")

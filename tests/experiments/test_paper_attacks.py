@@ -1,0 +1,121 @@
+"""Jobs that attack trained networks, and what their entries make of it."""
+
+import dataclasses
+
+import pytest
+from paper_cases import RECIPE, training_job, workplace
+
+from purecaps.evaluate.attacks import by_fgsm, measure
+from purecaps.evaluate.trained import TrainedModel
+from purecaps.experiments.paper import ENTRIES, table4, whitebox
+from purecaps.experiments.paper.attacking import AttackJob, accuracies, pooled
+from purecaps.experiments.paper.entry import Results
+from purecaps.experiments.paper.job import keep, read
+from purecaps.experiments.paper.report import write_report
+from purecaps.experiments.paper.runner import run_jobs
+from purecaps.experiments.paper.scale import FULL
+
+TARGET = training_job("table4/target")
+SOURCE = training_job("table4/source", recipe=RECIPE.replace(lr=0.005))
+VERSIONS = dict.fromkeys(("purecaps", "commit", "torch", "python", "platform", "hardware"), "x")
+
+
+def attack_job(method="fgsm", source=SOURCE, **changes):
+    usual = {"eps": (0.1, 0.3), "counts": (10, 40), "seeds": 2, "steps": 2}
+    return AttackJob("table4/attack", "tiny", target=TARGET, source=source, method=method, **{**usual, **changes})
+
+
+def run(job, place):
+    tally = run_jobs([job], place)
+    assert tally.done == [job.name], tally
+    return read(place.results, job.name)
+
+
+def test_a_black_box_attack_is_made_with_the_sources_gradients(digits, tmp_path):
+    place, job = workplace(tmp_path, digits), attack_job()
+    record = run(job, place)
+    for seed, found in enumerate(record["runs"]):
+        target, source = (
+            TrainedModel.from_file(each.weights(place, seed)).on_unit_pixels() for each in (TARGET, SOURCE)
+        )
+        expected = measure(target, digits.test.images, digits.test.labels, by_fgsm(source, job.eps))
+        assert found["on"][1] == {"asked": 40, **expected.as_dict()}
+        assert [point["n"] for point in found["on"][0]["points"]] == [10, 10]
+    assert record["parts"][0]["seeds"] == [0, 1]
+
+
+def test_more_seeds_are_attacked_later_without_touching_the_first(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    first = run(attack_job(seeds=1), place)
+    both = run(attack_job(seeds=2), place)
+    assert both["runs"][0] == first["runs"][0]
+    assert [each["seed"] for each in both["runs"]] == [0, 1]
+
+
+def test_training_for_the_weights_leaves_a_record_as_it_is(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    before = run(TARGET, place)
+    for path in place.work.rglob("model.safetensors"):
+        path.unlink()
+    run(attack_job(source=None), place)
+    assert read(place.results, TARGET.name) == before
+    assert TARGET.weights(place, 1) is not None
+
+
+@pytest.mark.parametrize("method", ["pgd", "uap"])
+def test_white_box_attacks_run(digits, tmp_path, method):
+    record = run(attack_job(method, source=None, seeds=1, eps=(0.2,)), workplace(tmp_path, digits))
+    assert 0 <= accuracies(record, 40, 0.2)[0] <= 100
+    assert record["what"]["source"] is None
+
+
+def test_seeds_can_be_trained_one_by_one(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    apart = dataclasses.replace(TARGET, name="table4/apart", together=False)
+    record = run(apart, place)
+    assert [part["seeds"] for part in record["parts"]] == [[0], [1]]
+    together = run(TARGET, place)
+    assert [each["seed"] for each in record["runs"]] == [each["seed"] for each in together["runs"]]
+
+
+def fake(job, place, accuracy):
+    points = [
+        {"eps": eps, "n": 1000, "correct": round(1000 * accuracy(eps)), "accuracy": 100 * accuracy(eps), "unmoved": 0}
+        for eps in (0.0, *job.eps)
+    ]
+    on = [{"asked": count, "n": 1000, "clean": points[0], "points": points[1:]} for count in job.counts]
+    runs = [{"seed": seed, "on": on} for seed in range(job.seeds)]
+    part = {"seeds": [0], "command": "x", "finished": "2026-11-16", "versions": VERSIONS}
+    return keep(job, place, {"runs": runs, "parts": [part]})
+
+
+def test_table_4_judges_accuracy_and_says_who_is_the_less_robust(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    for job in table4.plan(FULL):
+        if isinstance(job, AttackJob):
+            slope = 2 if "pcapsnet2" in job.name else 1
+            record = fake(job, place, lambda eps, slope=slope: 0.99 - slope * eps)
+    assert pooled(record, 1000, 0.1) == (3 * 890, 3000)
+    text = write_report(Results(place.results), [ENTRIES["table4"]])[0].read_text()
+    assert (
+        "| CNN baseline, 35.4M | 0.3 | 54.51 | 69.00 ± 0.00 (3 seeds) | 69.00 [67.3, 70.6] | **better by 14.49** |"
+        in text
+    )
+    assert (
+        "| pcapsnet2, the paper's recipe | 0.1 | 94.40 | 79.00 ± 0.00 (3 seeds) | 79.00 [77.5, 80.4] | worse by 15.40 |"
+        in text
+    )
+    assert "pcapsnet2 (the paper's recipe) against the CNN baseline: it is the less accurate at 6 of 6 sizes" in text
+
+
+def test_the_white_box_entry_looks_for_masked_gradients(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    for job in whitebox.plan(FULL):
+        if isinstance(job, AttackJob):
+            fake(job, place, lambda eps, steep=1 + (job.method == "pgd"): 0.9 - steep * eps)
+    shown = whitebox.show(Results(place.results))
+    assert any("No sign of masked gradients" in text for text in shown.findings)
+    (strange,) = (job for job in whitebox.plan(FULL) if job.name == "whitebox/pgd-baseline")
+    fake(strange, place, lambda eps: 0.9)
+    shown = whitebox.show(Results(place.results))
+    assert any("PGD leaves more than FGSM to CNN baseline, 35.4M" in text for text in shown.findings)

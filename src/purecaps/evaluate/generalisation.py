@@ -7,17 +7,16 @@ dropout on where there is any, and by the weights of many steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from purecaps.errors import ConfigError
+from purecaps.evaluate.pictures import _scale as log_scale
 from purecaps.evaluate.style import BLUE, GREEN, VERMILION, message, styled
 
 MEASURES = ("loss", "error")
@@ -89,7 +88,7 @@ def gap_picture(curves: Mapping[str, GapCurves]) -> Figure:
         for axes, measure in zip(figure.subplots(1, 2), MEASURES, strict=True):
             for name, each in curves.items():
                 _area(axes, each, measure, colours[name], name)
-            _logarithmic(axes)
+            log_scale(axes, np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]))
             axes.set_title("loss" if measure == "loss" else "error, %")
             axes.set_xlabel("step")
             axes.set_xlim(left=0)
@@ -104,15 +103,3 @@ def _area(axes: Axes, curves: GapCurves, measure: str, colour: str, name: str) -
     axes.fill_between(curves.steps, train, held_out, color=colour, alpha=0.18, linewidth=0)
     axes.plot(curves.steps, held_out, color=colour, linewidth=1.5, label=f"{name}, held out")
     axes.plot(curves.steps, train, color=colour, linewidth=1.2, linestyle=(0, (3, 1.5)), label=f"{name}, trained on")
-
-
-def _logarithmic(axes: Axes) -> None:
-    shown = np.concatenate([line.get_ydata() for line in axes.lines]).astype(float)
-    positive = shown[(shown > 0) & np.isfinite(shown)]
-    if not len(positive):
-        return
-    decades = math.log10(positive.max() / positive.min())
-    axes.set_yscale("symlog", linthresh=float(positive.min())) if (shown <= 0).any() else axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades <= 2.2 else (1.0,), numticks=9))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))

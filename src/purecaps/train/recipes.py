@@ -32,7 +32,7 @@ PAPER_CIFAR = PAPER.replace(
 )
 
 # What the authors' Caffe code does where it differs from the paper. Their squash gradient keeps only the diagonal of
-# the Jacobian; ours is exact.
+# the Jacobian; ours is exact, but for squash_gradient="diagonal".
 AUTHORS = PAPER.replace(steps=40_000, lr=0.01, augment=(), pixel_scale=1 / 256, init="caffe", squash_chunk=8)
 
 # Chosen on 5,000 held-out training images, by what pcapsnet2 reached in minutes on two cores; docs/recipes.md has the

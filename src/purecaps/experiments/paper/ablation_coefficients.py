@@ -64,8 +64,8 @@ def _findings(results: Results) -> tuple[str, ...]:
         if not gaps:
             continue
         helped = [text for text, apart in gaps.items() if apart.told_apart and apart.value < 0]
-        all_of_them = "; ".join(f"{text} {apart.text}" for text, apart in gaps.items())
-        verdict = f"is not borne out: {' and '.join(helped)} err less" if helped else "is borne out"
+        all_of_them = "; ".join(f"{text}: {apart.points}" for text, apart in gaps.items())
+        verdict = f"is contradicted: {' and '.join(helped)} err less" if helped else "stands"
         sentences.append(f"{base.group}: that coefficients are not needed {verdict} ({all_of_them}).")
     return tuple(sentences)
 

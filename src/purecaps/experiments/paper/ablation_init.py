@@ -89,9 +89,9 @@ def _findings(listed: Sequence[Variant], results: Results) -> tuple[str, ...]:
             if not gaps:
                 continue
             helped = [each.text for each, apart in gaps.items() if apart.told_apart and apart.value < 0]
-            says = f"helps ({', '.join(helped)})" if helped else "does not help"
-            told = "; ".join(f"{each.text.rsplit(' ', 1)[1]} {apart.text}" for each, apart in gaps.items())
-            sentences.append(f"{model}, {text}: a correlated start {says}. By correlation, in points: {told}.")
+            says = "helps" if helped else "is not seen to help"
+            told = "; ".join(f"{each.text.rsplit(', ', 1)[1]}: {apart.points}" for each, apart in gaps.items())
+            sentences.append(f"{model}, {text}: a correlated start {says} ({told}).")
     return tuple(sentences)
 
 

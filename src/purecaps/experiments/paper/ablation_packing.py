@@ -81,15 +81,14 @@ def _findings(listed: Sequence[Variant], results: Results) -> tuple[str, ...]:
         group = {variant.text: variant for variant in listed if variant.group == base.group}
         vector = comparison.error_difference(group[TEXT["vector"]], base, results)
         if vector is not None:
-            says = "is borne out" if vector.told_apart and vector.value > 0 else "is not borne out"
             sentences.append(
-                f"{base.group}: that matrices represent more than vectors of as many parameters {says}: vectors err by "
-                f"{vector.text} points against matrices of 4 rows."
+                f"{base.group}: that matrices represent more than vectors of as many parameters "
+                f"{vector.bears_out(higher=True)} (vectors {vector.points})."
             )
         deeper = {text: comparison.error_difference(group[TEXT[text]], base, results) for text in ("g2", "g4")}
-        told = "; ".join(f"{text[1:]} matrices {apart.text}" for text, apart in deeper.items() if apart is not None)
+        told = "; ".join(f"g = {text[1:]}: {apart.points}" for text, apart in deeper.items() if apart is not None)
         if told:
-            sentences.append(f"{base.group}: rank 3 against one matrix of 4 rows, in points: {told}.")
+            sentences.append(f"{base.group}: rank 3 against one matrix of 4 rows: {told}.")
     return tuple(sentences)
 
 

@@ -23,7 +23,7 @@ from purecaps.experiments.paper.scale import Scale
 
 PLAIN = {"pcapsnet2": "cnn_small", "pcapsnet3": "cnn_medium", "pcapsnet0": "cnn_large"}
 RATES = (0.01, 0.003, 0.001)
-CAPSULES, EQUAL_SIZE, EQUAL_WORK = "capsule layers", "convolutions, equal parameters", "convolutions, equal work"
+CAPSULES, EQUAL_SIZE, EQUAL_WORK = "capsule layers", "convolutions of equal parameters", "convolutions of equal work"
 
 
 def variants(scale: Scale) -> list[Variant]:
@@ -74,10 +74,8 @@ def _findings(listed: Sequence[Variant], results: Results) -> tuple[str, ...]:
             apart = comparison.error_difference(other, base, results)
             if apart is None:
                 continue
-            word = (
-                "as often as" if not apart.told_apart else "more often than" if apart.value > 0 else "less often than"
-            )
-            sentences.append(f"{base.group}: {other.text} err {word} capsule layers ({apart.text} points).")
+            claim = f"{base.group}: that capsule layers err less than {other.text}"
+            sentences.append(f"{claim} {apart.bears_out(higher=True)} ({apart.points}).")
     return tuple(sentences)
 
 

@@ -89,9 +89,9 @@ def _findings(listed: Sequence[Variant], results: Results) -> tuple[str, ...]:
     for model in dict.fromkeys(variant.group for variant in listed):
         base, *others = (variant for variant in listed if variant.group == model)
         found = {other.text: comparison.error_difference(other, base, results) for other in others}
-        told = "; ".join(f"{text} {apart.text}" for text, apart in found.items() if apart is not None)
+        told = "; ".join(f"{text}: {apart.points}" for text, apart in found.items() if apart is not None)
         if told:
-            sentences.append(f"{model}, against {base.text}, in points: {told}.")
+            sentences.append(f"{model}, against {base.text}: {told}.")
     return tuple(sentences)
 
 

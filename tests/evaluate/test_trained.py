@@ -39,6 +39,15 @@ def test_a_network_of_whitened_images_brings_its_whitening(tmp_path):
     torch.testing.assert_close(TrainedModel.from_file(tmp_path).scores(IMAGES), expected)
 
 
+def test_seeds_trained_together_share_the_whitening_above_their_folders(tmp_path):
+    (tmp_path / "seed-3").mkdir()
+    model = save(tmp_path / "seed-3", preprocess="gcn_zca")
+    zca = Zca(torch.rand(3072), torch.rand(3072, 3072) / 3072)
+    zca.save(tmp_path / "whitening.safetensors")
+    expected = model(zca(global_contrast_normalise(IMAGES))[:, :, 4:28, 4:28])
+    torch.testing.assert_close(TrainedModel.from_file(tmp_path / "seed-3").scores(IMAGES), expected)
+
+
 def test_batches_cover_a_split_in_order(tmp_path):
     save(tmp_path)
     batches = list(TrainedModel.from_file(tmp_path).batches(Split(IMAGES, torch.arange(5) % 3), batch_size=2))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from purecaps.errors import ConfigError
-from purecaps.evaluate.pictures import _scale as log_scale
+from purecaps.evaluate.pictures import log_scale
 from purecaps.evaluate.style import BLUE, GREEN, VERMILION, message, styled
 
 MEASURES = ("loss", "error")

@@ -212,7 +212,7 @@ def training_curves(history: Sequence[Mapping[str, float]], *, test_error: float
                 axes.set_ylim(0.0, 1.1 * shown.max() or 1.0)
                 axes.set_yticks([0.0, shown.max()], ["0", f"{shown.max():.2g}"])
             else:
-                _scale(axes, shown)
+                log_scale(axes, shown)
                 axes.legend(loc="lower right", bbox_to_anchor=(1.01, 0.97), ncols=3, borderaxespad=0.2)
         stack[-1].set_xlabel("step")
         stack[-1].set_xlim(left=0.0)
@@ -245,7 +245,7 @@ def _series(history: Sequence[Mapping[str, float]], key: str) -> tuple[NDArray[n
     return points[:, 0], points[:, 1]
 
 
-def _scale(axes: Axes, values: NDArray[np.float64]) -> None:
+def log_scale(axes: Axes, values: NDArray[np.float64]) -> None:
     """A log scale where the values span more than a factor of eight; zeros get a place at its foot."""
     positive = values[values > 0]
     if not len(positive) or (values < 0).any() or positive.max() <= 8 * positive.min():

@@ -43,10 +43,12 @@ class TrainedModel:
         model, info = load_model(source)
         if info.preprocess != "gcn_zca":
             return cls(model, info)
-        whitening = source.parent / WHITENING
-        if not whitening.is_file():
-            raise CheckpointError(f"{source}: expects whitened images: expected {WHITENING} beside it, found none")
-        return cls(model, info, Zca.load(whitening))
+        # Seeds that were trained together share one file, in the folder above theirs.
+        folders = [source.parent, *([source.parent.parent] if source.parent.name.startswith("seed-") else [])]
+        for folder in folders:
+            if (folder / WHITENING).is_file():
+                return cls(model, info, Zca.load(folder / WHITENING))
+        raise CheckpointError(f"{source}: expects whitened images: expected {WHITENING} beside it, found none")
 
     @classmethod
     def from_package(cls, name: str) -> TrainedModel:

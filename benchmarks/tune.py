@@ -95,7 +95,8 @@ def launcher(case: Case) -> Callable[[], Any]:
     """A function that launches the kernel once, on inputs like those in a training step."""
     from purecaps.ops.triton.forward import launch_forward
     from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
-    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+    from purecaps.ops.triton.memory import empty_as
+    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
     generator = torch.Generator("cuda").manual_seed(0)
     dtype = DTYPE[case.precision]
@@ -114,7 +115,7 @@ def launcher(case: Case) -> Callable[[], Any]:
         return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True)
     grad_v = normal(problem.Z, problem.B, *problem.out, problem.m, O, p)
     if case.kernel == "weights":
-        grad_w = empty_gradient(w.float())
+        grad_w = empty_as(w.float())
         return lambda: launch_weight_gradient(u, grad_v, grad_w, problem, "tf32")
     turned = w.movedim(6, 4).contiguous().movedim(4, 6).squeeze(5)  # (o, p) fastest, as stack.py keeps it
     r = torch.rand(problem.Z, problem.B, problem.H, problem.W, 1, C, 1, device="cuda").permute(0, 1, 5, 2, 3, 4, 6)

@@ -1,5 +1,7 @@
 """The C that `export.c` fills in."""
 
+from purecaps.export.c_convolution import convolve_at
+
 HEADER = r"""/* $about. Written by purecaps $version; do not edit.
  *
  * Usage:
@@ -31,7 +33,8 @@ const char *${name}_class_name(int16_t number);
 #endif
 """
 
-SOURCE = r"""/* $about. Written by purecaps $version; do not edit. See ${name}.h. */
+SOURCE = (
+    r"""/* $about. Written by purecaps $version; do not edit. See ${name}.h. */
 #include "${name}.h"
 
 #include <math.h>
@@ -126,37 +129,9 @@ static void multiply_add(const layer_t *l, const float *u, const float *w)
     }
 }
 
-/* One output capsule, at (y, x), into `sums`. */
-static void convolve_at(const layer_t *l, const float *in, size_t y, size_t x, size_t o)
-{
-    const size_t in_size = (size_t)l->g * l->m * l->n;
-    const size_t out_size = (size_t)l->g * l->m * l->p;
-    const size_t kernel_size = (size_t)l->g * l->n * l->p;
-    size_t i;
-    size_t j;
-    size_t c;
-    for (i = 0U; i < out_size; i++) {
-        sums[i] = 0.0F;
-    }
-    for (i = 0U; i < l->kernel_h; i++) {
-        const size_t h = (y * l->stride_h) + i;
-        for (j = 0U; j < l->kernel_w; j++) {
-            const size_t v = (x * l->stride_w) + j;
-            if ((h >= l->padding_h) && (v >= l->padding_w)) {
-                const size_t row = h - l->padding_h;
-                const size_t column = v - l->padding_w;
-                if ((row < l->in_h) && (column < l->in_w)) {
-                    for (c = 0U; c < l->in_caps; c++) {
-                        const size_t from = (((row * l->in_w) + column) * l->in_caps) + c;
-                        const size_t kernel = (((((i * l->kernel_w) + j) * l->in_caps) + c) * l->out_caps) + o;
-                        multiply_add(l, &in[from * in_size], &l->weights[kernel * kernel_size]);
-                    }
-                }
-            }
-        }
-    }
-}
-
+"""
+    + convolve_at("float", "0.0F")
+    + r"""
 /* Capsules first to last, or last to first: the output grows into the place of input that is no longer read. */
 static void run_layer(const layer_t *l, const float *in, float *out, int backwards)
 {
@@ -242,3 +217,4 @@ const char *${name}_class_name(int16_t number)
     return ((number >= 0) && (number < ${NAME}_CLASSES)) ? class_names[number] : "";
 }
 """
+)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from purecaps.errors import ConfigError
 from purecaps.ops.geometry import Geometry
-from purecaps.ops.triton.problem import as_logical, as_rows, checked, memory_order, problem_of
+from purecaps.ops.triton import memory
+from purecaps.ops.triton.problem import as_logical, as_rows, checked, problem_of
 
 PRECISIONS = ("auto", "tf32", "ieee")
 
@@ -83,14 +84,14 @@ def block_backward(
     """Gradients of u and w; an empty tensor in the place of one that is not needed."""
     from purecaps.ops.triton.activation_gradient import launch_activation_gradient
     from purecaps.ops.triton.input_gradient import gradient_of_input
-    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
     kernel = w.squeeze(5)
     problem = problem_of(u, kernel, geometry_of(geometry), (norm[0], norm[1]))
     rounding = product_precision(precision)
     grad_v = launch_activation_gradient(y, r, grad_y, grad_r, problem, slope)
     grad_u = gradient_of_input(grad_v, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
-    grad_w = launch_weight_gradient(u, grad_v, empty_gradient(w), problem, rounding) if need_w else w.new_empty(0)
+    grad_w = launch_weight_gradient(u, grad_v, memory.empty_as(w), problem, rounding) if need_w else w.new_empty(0)
     return grad_u, grad_w
 
 
@@ -113,11 +114,8 @@ def _(
 
 
 def _fake_gradients(u: Tensor, w: Tensor, need_u: bool, need_w: bool) -> tuple[Tensor, Tensor]:
-    order = memory_order(w)
-    stored = w.new_empty([w.shape[axis] for axis in order])
-    grad_w = stored.permute(*(order.index(axis) for axis in range(w.dim())))
-    grad_u = as_logical(u.new_empty(as_rows(u).shape))
-    return grad_u if need_u else u.new_empty(0), grad_w if need_w else w.new_empty(0)
+    grad_u = as_logical(u.new_empty(as_rows(u).shape)) if need_u else u.new_empty(0)
+    return grad_u, memory.empty_as(w) if need_w else w.new_empty(0)
 
 
 def _block_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -159,14 +157,14 @@ def conv_backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of u and w; an empty tensor in the place of one that is not needed."""
     from purecaps.ops.triton.input_gradient import gradient_of_input
-    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
     kernel = w.squeeze(5)
     problem = problem_of(u, kernel, geometry_of(geometry))
     rounding = product_precision(precision)
     rows = as_rows(grad_v).contiguous()
     grad_u = gradient_of_input(rows, kernel, problem, u.dtype, rounding) if need_u else u.new_empty(0)
-    grad_w = launch_weight_gradient(u, rows, empty_gradient(w), problem, rounding) if need_w else w.new_empty(0)
+    grad_w = launch_weight_gradient(u, rows, memory.empty_as(w), problem, rounding) if need_w else w.new_empty(0)
     return grad_u, grad_w
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from purecaps.ops.triton.plan_table import TUNED
 from purecaps.ops.triton.problem import Problem, power_of_two
-from purecaps.ops.triton.tile import Tile
+from purecaps.ops.triton.tile import Tile, images_in
 
 # Programs that fill the GPU once: an H200 has 132 multiprocessors.
 FILL = 132
@@ -126,7 +126,7 @@ def _weights(problem: Problem) -> Tile:
 def _splits(problem: Problem, tile: Tile, programs: int) -> int:
     """As many parts as make so many programs, but at least two steps for each."""
     tiles = problem.Z * -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
-    images = min(tile.inner // problem.m_pad, power_of_two(problem.B))
+    images = images_in(tile.inner, problem)
     steps = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.inner, images)
     return max(1, min(programs // tiles, -(-steps // 2)))
 

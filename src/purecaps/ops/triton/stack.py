@@ -16,7 +16,7 @@ from torch import Tensor
 from purecaps.ops.geometry import Geometry, Pair
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.autograd import fold_vmap, geometry_of, product_precision, refuse_second_derivatives
-from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, memory_order, power_of_two, problem_of
+from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, power_of_two, problem_of
 
 # The widest capsules of an input that one program of the input gradient holds.
 MOST_COLUMNS = 128
@@ -159,7 +159,7 @@ def stack_backward(
     """Gradients of u (empty where it is not needed) and of all weights."""
     from purecaps.ops.triton.activation_gradient import launch_activation_gradient
     from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
-    from purecaps.ops.triton.weight_gradient import empty_gradient, launch_weight_gradient
+    from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
     rounding, layers = product_precision(precision), _decoded(numbers, slopes)
     ys, rs, turned = (saved[part * len(layers) : (part + 1) * len(layers)] for part in range(3))
@@ -168,7 +168,7 @@ def stack_backward(
         problem_of(given, w.squeeze(5), layer.geometry, layer.norm)
         for given, w, layer in zip(inputs, weights, layers, strict=True)
     ]
-    gradients = [empty_gradient(w) for w in weights]
+    gradients = [memory.empty_as(w) for w in weights]
     beside = Beside(u.device)
     kept = [launch_activation_gradient(ys[-1], rs[-1], grad_y, grad_r, problems[-1], layers[-1].slope)]
     for index in reversed(range(len(layers))):
@@ -218,12 +218,7 @@ def _(
     need_u: bool,
 ) -> list[Tensor]:
     grad_u = as_logical(u.new_empty(as_rows(u).shape)) if need_u else u.new_empty(0)
-    gradients = []
-    for w in weights:
-        order = memory_order(w)
-        stored = w.new_empty([w.shape[axis] for axis in order])
-        gradients.append(stored.permute(*(order.index(axis) for axis in range(w.dim()))))
-    return [grad_u, *gradients]
+    return [grad_u, *(memory.empty_as(w) for w in weights)]
 
 
 def _context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:

@@ -26,5 +26,10 @@ class Tile:
     stages: int = 3
 
     def images(self, problem: Problem) -> int:
-        """How many images the rows of a tile span; what is left over goes to further pixels."""
-        return min(self.rows // problem.m_pad, power_of_two(problem.B))
+        """How many images the rows of a tile span."""
+        return images_in(self.rows, problem)
+
+
+def images_in(rows: int, problem: Problem) -> int:
+    """How many images so many rows (pixel, image, m) span; what is left over goes to further pixels."""
+    return min(rows // problem.m_pad, power_of_two(problem.B))

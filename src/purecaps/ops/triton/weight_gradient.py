@@ -15,7 +15,8 @@ from torch import Tensor
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import tile_rows
 from purecaps.ops.triton.plan import FILL, plan, row_blocks
-from purecaps.ops.triton.problem import Problem, constants, memory_order, power_of_two, stride_z
+from purecaps.ops.triton.problem import Problem, constants, power_of_two, stride_z
+from purecaps.ops.triton.tile import images_in
 
 
 @triton.jit(do_not_specialize=["B", "steps"])
@@ -131,20 +132,13 @@ def sum_parts_kernel(parts_ptr, sum_ptr, count, splits, NUMBERS: tl.constexpr, P
     tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=at < count)
 
 
-def empty_gradient(w: Tensor) -> Tensor:
-    """Memory for the gradient of w, laid out as w is."""
-    order = memory_order(w)
-    stored = memory.empty(tuple(w.shape[axis] for axis in order), w.dtype, w.device)
-    return stored.permute(*(order.index(axis) for axis in range(w.dim())))
-
-
 def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: Problem, precision: str) -> Tensor:
     """Writes the gradient of w [Z, kh, kw, C, O, g, n, p] with g = 1.
 
     Args:
         u: input capsules [Z, B, C, H, W, m, n], any strides.
         grad_v: gradient of the convolution's output, rows [Z, B, H', W', m, O, p].
-        grad_w: memory for the result, as `empty_gradient` makes it.
+        grad_w: memory for the result, as `memory.empty_as` makes it.
         problem: the sizes.
         precision: of float32 products, "tf32" or "ieee".
     """
@@ -153,7 +147,7 @@ def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: P
         return grad_w.zero_()
     chosen = plan(problem)
     tile = chosen.weights
-    images = min(tile.inner // problem.m_pad, power_of_two(problem.B))
+    images = images_in(tile.inner, problem)
     steps = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.inner, images)
     each = triton.cdiv(steps, chosen.splits)
     splits = triton.cdiv(steps, each)

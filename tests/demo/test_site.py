@@ -86,6 +86,17 @@ def test_a_fault_half_way_leaves_nothing(site, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_folder_is_refused_before_anything_is_fetched(tmp_path, monkeypatch):
+    def forbidden(root):
+        raise AssertionError("expected the folder to be refused first")
+
+    monkeypatch.setattr(sys.modules["purecaps.cli.demo"], "load_runtime", forbidden)
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--build", str(tmp_path)])
+    assert stop.value.code == 1
+
+
 def test_the_command_builds_a_folder(site, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys.modules["purecaps.cli.demo"], "load_runtime", lambda root: FAKE_RUNTIME)
     with pytest.raises(SystemExit) as stop:

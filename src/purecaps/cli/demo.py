@@ -11,7 +11,7 @@ from purecaps.cli.options import Device, Root, Seed
 from purecaps.cli.support import out
 from purecaps.demo.runtime import load_runtime
 from purecaps.demo.server import serve
-from purecaps.demo.site import build, make_site
+from purecaps.demo.site import build, make_site, require_empty
 
 
 def demo(
@@ -25,6 +25,8 @@ def demo(
     device: Device = "auto",
 ) -> None:
     """A page, for this machine alone, that reads digits as you draw them and shows every capsule."""
+    if folder is not None:
+        require_empty(folder)  # before anything is fetched
     site = make_site(load_runtime(root))
     if folder is None:
         serve(site, open_browser=browser, say=lambda text: out.print(text, soft_wrap=True))

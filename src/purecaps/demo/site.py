@@ -51,6 +51,12 @@ def make_manifest() -> dict[str, Any]:
     }
 
 
+def require_empty(folder: Path) -> None:
+    """Refuses a folder that holds something."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"--build: expected a new or empty folder, got {folder}, which is there already")
+
+
 def build(site: Mapping[str, bytes], folder: Path) -> None:
     """Writes the site to a new or empty folder, whole or not at all.
 
@@ -58,8 +64,7 @@ def build(site: Mapping[str, bytes], folder: Path) -> None:
         site: what `make_site` gives.
         folder: where to; the folders above it are made.
     """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"--build: expected a new or empty folder, got {folder}, which is there already")
+    require_empty(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -69,7 +69,7 @@ def test_a_measured_row_has_times_of_every_round_and_a_refused_one_its_reason(re
     ("name", "mode", "expected"),
     [
         ("wrong forward", "forward", r"expected the specification's scores to 0\.0001, got 0\.00\d+ off"),
-        ("wrong forward", "train", r"expected the specification's loss to 0\.0001, got 0\.000\d+ off"),
+        ("wrong forward", "train", r"expected the specification's loss to 0\.0001, got 0\.00\d+ off"),
         ("wrong backward", "train", r"expected the specification's gradient of blocks\.0\.conv\.weight to 0\.05, got 0\.28 off"),
         ("slightly wrong backward", "train", r"expected the specification's gradient of blocks\.0\.conv\.weight at a slope of 1 to 0\.0001, got 0\.005 off"),
         ("another slope", "inference", r"expected a class whose capsule is within 1e-05 of the longest, got one 0\.\d+ shorter"),

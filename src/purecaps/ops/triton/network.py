@@ -179,15 +179,17 @@ def network_kernel(
         image = first_image + tl.arange(0, IMAGES)
         real = image < batch
         corners = images_ptr + image.to(tl.int64) * (CHANNELS * H * W)
+        # Zeros of their own for each: of names for one tensor, the compiler takes those that a loop moves on among
+        # themselves for constants.
         a0 = tl.zeros((rows, N1), dtype=dtype)
-        a1 = a0
-        a2 = a0
+        a1 = tl.zeros((rows, N1), dtype=dtype)
+        a2 = tl.zeros((rows, N1), dtype=dtype)
         b0 = tl.zeros((rows, N2), dtype=dtype)
-        b1 = b0
-        b2 = b0
+        b1 = tl.zeros((rows, N2), dtype=dtype)
+        b2 = tl.zeros((rows, N2), dtype=dtype)
         c0 = tl.zeros((rows, N3), dtype=dtype)
-        c1 = c0
-        c2 = c0
+        c1 = tl.zeros((rows, N3), dtype=dtype)
+        c2 = tl.zeros((rows, N3), dtype=dtype)
         y = 0
         pin = 0
         # What the first output rows need beyond the stride that every row brings in.

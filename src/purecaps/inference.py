@@ -70,16 +70,16 @@ def compile_inference(
 ) -> CompiledInference:
     """A function from images to class lengths or classes, as fast as this library has it.
 
-    "network" runs a whole small network in one kernel, "triton" one fused kernel a layer: both on a CUDA device, and
-    both read uint8 pixels as they are. "conv" runs the network as it is in the given precision, anywhere. Pixels of
-    uint8 images are divided by 255.
+    "triton" runs one fused kernel a layer, on a CUDA device, and reads uint8 pixels as they are. "conv" runs the
+    network as it is in the given precision, anywhere. Pixels of uint8 images are divided by 255.
 
     Args:
         model: a PCapsNet; its weights are copied, on the device where they are.
         precision: "fp16" or "bf16" between layers with float32 sums, or float32 with products in "tf32" or "fp32".
         output: "lengths" [B, K] float32, or "class" [B] int64.
-        impl: "network", "triton", "conv", or "auto" for the first of them that covers the network, "network" in half
-            precision only; which one was taken is logged and is the result's `impl`.
+        impl: "triton", "conv", or "auto" for "triton" where it covers the network and "conv" elsewhere; which of
+            them was taken is logged and is the result's `impl`. "network" is the whole of a small network in one
+            kernel, for large batches; "auto" does not take it yet, docs/performance.md says why.
     """
     for name, value, known in (
         ("precision", precision, tuple(PRECISIONS)),
@@ -91,23 +91,14 @@ def compile_inference(
     if not isinstance(model, PCapsNet):
         raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
     device = model.capsule_blocks()[0].conv.weight.device
-    taken = _first(model, device, precision) if impl == "auto" else impl
-    refusal = _REFUSALS[taken](model, device, precision)
-    if refusal is not None:
+    refusal = {"network": _network_refuses, "conv": _never}.get(impl, _layers_refuse)(model, device, precision)
+    if refusal is not None and impl != "auto":
         raise ConfigError(f'impl: "{impl}" does not cover this network ({refusal}); use "auto" or "conv"')
+    taken = ("conv" if refusal else "triton") if impl == "auto" else impl
+    if impl == "auto":
+        log.info("inference by %s%s", taken, "" if refusal is None else f" ({refusal})")
     make = {"network": _one_kernel, "triton": _by_layers, "conv": _as_it_is}[taken]
     return CompiledInference(make(model, device, precision, output), model.in_shape, device, taken, precision, output)
-
-
-def _first(model: PCapsNet, device: torch.device, precision: str) -> str:
-    """What "auto" takes; the log says why not what comes before it."""
-    # Matrices of float32 leave one kernel too little room to be quick.
-    order = ("network", "triton", "conv") if precision in ("fp16", "bf16") else ("triton", "conv")
-    reasons = {name: _REFUSALS[name](model, device, precision) for name in order}
-    taken = next(name for name in order if reasons[name] is None)
-    passed = dict.fromkeys(reason for reason in reasons.values() if reason is not None)
-    log.info("inference by %s%s", taken, f" ({'; '.join(passed)})" if passed else "")
-    return taken
 
 
 def _never(model: PCapsNet, device: torch.device, precision: str) -> str | None:
@@ -164,9 +155,6 @@ def _stages(model: PCapsNet) -> list[bands.Stage]:
 
 def _network_refuses(model: PCapsNet, device: torch.device, precision: str) -> str | None:
     return fused.missing(device.type) or bands.refuses(_stages(model), model.in_shape, PRECISIONS[precision])
-
-
-_REFUSALS = {"network": _network_refuses, "triton": _layers_refuse, "conv": _never}
 
 
 def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:

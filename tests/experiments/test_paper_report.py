@@ -57,6 +57,25 @@ def test_a_line_reads_paper_ours_and_verdict(place):
     assert "is reached or beaten by 2 of 3 recipes (the paper's, our best)" in text
 
 
+def test_a_picture_shows_what_learned_and_counts_what_did_not(place):
+    paper, *_ = table1.plan(FULL)
+    record(paper, place, [0.33, 0.35, 90.0], train_error=30.0)
+    results = Results(place.results)
+    (axes,) = table1.show(results).pictures[0].figure.axes
+    assert axes.get_xlim()[1] < 2
+    assert [text.get_text() for text in axes.texts] == ["1 did not learn \N{RIGHTWARDS ARROW}"]
+    text = write_report(results, [ENTRIES["table1"]])[0].read_text()
+    assert line_of(text, "pcapsnet0", "| the paper's |")[-1].endswith("1 of 3 seeds did not learn")
+
+
+def test_what_has_not_run_has_no_picture(place):
+    text = write_report(Results(place.results), [ENTRIES["table1"], ENTRIES["ladder"]])[0].read_text()
+    assert "table1/errors.png" in text
+    assert (place.results / "table1/errors.png").is_file()
+    assert "ladder.png" not in text
+    assert not (place.results / "ladder").exists()
+
+
 def test_every_number_is_traced_to_a_file_and_a_command(place):
     text = write_report(Results(place.results), [ENTRIES["table1"]])[0].read_text()
     cells = line_of(text, "table1/pcapsnet0-authors")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from purecaps.experiments.paper.cells import sample_text, verdict_cell
+from purecaps.experiments.paper.cells import error_text, sample_text, verdict_cell
 from purecaps.experiments.paper.verdict import Published, Sample, judge
 
 PAPER = Published(0.32, 0.03, "Table 1")
@@ -41,6 +41,12 @@ def test_the_interval_is_students():
     assert Sample(tuple(float(i % 2) for i in range(40))).half_interval() == pytest.approx(
         2 * 0.5064 / 40**0.5, rel=1e-3
     )
+
+
+def test_seeds_that_did_not_learn_are_counted_and_what_the_others_reach_is_told():
+    assert error_text([0.5, 90.0, 0.7, 89.0]) == "45.05 ± 51.33 (4 seeds); 2 did not learn, the others 0.60 ± 0.14"
+    assert error_text([0.5, 0.7]) == "0.60 ± 0.14 (2 seeds)"
+    assert error_text([90.0, 90.0]) == "90.00 ± 0.00 (2 seeds)"
 
 
 def test_cells_say_how_many_seeds_there_were():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purecaps.experiments.paper import comparison, mnist
-from purecaps.experiments.paper.cells import mean_text, plain, sample_text
+from purecaps.experiments.paper.cells import error_text, mean_text, plain
 from purecaps.experiments.paper.comparison import MS, Variant, at_scale, paper_network, training
 from purecaps.experiments.paper.curves import CurveJob
 from purecaps.experiments.paper.entry import Entry, Results, Row, Shown, Table
@@ -72,7 +72,7 @@ def _authors_table(results: Results) -> Table:
             plain(
                 text,
                 mnist.PAPER["pcapsnet2"].text(),
-                sample_text(results.values(name)),
+                error_text(results.values(name)),
                 mean_text(results.values(name, "train_error")),
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purecaps.experiments.paper.entry import Cell, Results, Row
-from purecaps.experiments.paper.verdict import Published, Sample, Verdict, judge
+from purecaps.experiments.paper.verdict import Published, Sample, Verdict, judge, learned
 
 NOT_RUN = "not run yet"
 NONE = "–"
@@ -29,6 +29,15 @@ def sample_text(values: Sequence[float], digits: int = 2) -> str:
     return f"{Sample(tuple(values)).text(digits)} ({len(values)} seed{'s' if len(values) > 1 else ''})"
 
 
+def error_text(errors: Sequence[float]) -> str:
+    """As `sample_text`, and what remains without the networks that did not learn, where there are any."""
+    rest = learned(errors)
+    failed = len(errors) - len(rest)
+    if not failed or not rest:
+        return sample_text(errors)
+    return f"{sample_text(errors)}; {failed} did not learn, the others {Sample(rest).text()}"
+
+
 def verdict_cell(paper: Published | None, values: Sequence[float], note: str = "") -> Cell:
     """What ours says of the paper's figure, and a word why where that is known."""
     if not values or paper is None:
@@ -42,6 +51,8 @@ def fit_note(results: Results, name: str) -> str:
     train, test = results.values(name, "train_error"), results.values(name)
     if not train or not test:
         return ""
+    if len(learned(test)) < len(test):
+        return f"{len(test) - len(learned(test))} of {len(test)} seeds did not learn"
     share = Sample(train).mean / max(Sample(test).mean, 1e-9)
     return f"underfits: training error {Sample(train).mean:.2f} %" if share >= UNDERFITS else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from purecaps.experiments.paper.cells import NONE, mean_text, plain, sample_text
+from purecaps.experiments.paper.cells import NONE, error_text, mean_text, plain
 from purecaps.experiments.paper.curves import CurveJob
 from purecaps.experiments.paper.entry import Picture, Results, Row, Table
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
@@ -176,7 +176,7 @@ def table(title: str, variants: Sequence[Variant], results: Results, note: str =
             f"{work:,}",
             *((f"{job.recipe.lr:g}" if errors else NONE,) if tuned else ()),
             mean_text(results.values(job.name, "val_error")),
-            sample_text(errors),
+            error_text(errors),
             mean_text(results.values(job.name, "train_error")),
             NONE if apart is None else apart.text,
         )
@@ -191,7 +191,7 @@ def rates_table(variants: Sequence[Variant], results: Results) -> Table:
     rows = []
     for variant in variants:
         by_rate = {job.recipe.lr: results.values(job.name, "val_error") for job in variant.jobs}
-        errors = (sample_text(by_rate[rate]) if rate in by_rate else NONE for rate in rates)
+        errors = (error_text(by_rate[rate]) if rate in by_rate else NONE for rate in rates)
         rows.append(Row(plain(variant.group, variant.text, *errors)))
     columns = ("network", "variant", *(f"{rate:g}" for rate in rates))
     note = "Error on 5,000 held-out images, in percent. Test errors of what was not chosen are in the files."

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from purecaps.evaluate.style import BLUE, GREEN, INK, VERMILION, styled
-from purecaps.experiments.paper.verdict import Published, Sample
+from purecaps.experiments.paper.verdict import Published, Sample, learned
 
 ROW = 0.235  # inches
 
@@ -37,7 +37,11 @@ class Line:
 
 
 def seeds_and_claims(lines: Sequence[Line], xlabel: str) -> Figure:
-    """One row a system: a dot a seed with their mean, and the paper's figure with its spread."""
+    """One row a system: a dot a seed with their mean, and the paper's figure with its spread.
+
+    Seeds that did not learn would squeeze all others together: an arrow at the edge counts them, and the mean is that
+    of the others.
+    """
     places: list[float] = []
     y = 0.0
     for line in lines:
@@ -54,10 +58,22 @@ def seeds_and_claims(lines: Sequence[Line], xlabel: str) -> Figure:
                     axes.plot([low, high], [y, y], color=colour, alpha=0.45, linewidth=3.5, zorder=1)
                 look: dict[str, Any] = {"marker": "D", "markersize": 4.5, "color": colour, "linestyle": "none"}
                 axes.plot(line.paper.value, y, **look, zorder=2, fillstyle="none" if line.quoted else "full")
-            if line.values:
-                axes.plot(line.values, [y] * len(line.values), "o", color=BLUE, alpha=0.4, markersize=4, zorder=3)
-                mean = Sample(line.values).mean
+            shown = learned(line.values)
+            if shown:
+                axes.plot(shown, [y] * len(shown), "o", color=BLUE, alpha=0.4, markersize=4, zorder=3)
+                mean = Sample(shown).mean
                 axes.plot([mean, mean], [y - 0.36, y + 0.36], color=BLUE, linewidth=2, zorder=4)
+            failed = len(line.values) - len(shown)
+            if failed:
+                axes.annotate(
+                    f"{failed} did not learn \N{RIGHTWARDS ARROW}",
+                    (1, y),
+                    xycoords=("axes fraction", "data"),
+                    ha="right",
+                    va="center",
+                    color=BLUE,
+                    fontsize=8,
+                )
         axes.set_yticks(places, [line.label for line in lines])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(y + 0.8, places[0] - 0.8)

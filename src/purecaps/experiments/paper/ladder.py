@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from purecaps.experiments.paper import cifar
-from purecaps.experiments.paper.cells import NONE, mean_text, plain, sample_text
+from purecaps.experiments.paper.cells import NONE, error_text, mean_text, plain
 from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
@@ -99,7 +99,7 @@ def show(results: Results) -> Shown:
             rung.base or NONE,
             mean_text(results.values(job, "val_error")),
             _gain(rung, results),
-            sample_text(errors),
+            error_text(errors),
             mean_text(results.values(job, "train_error")),
             *(mean_text(cifar.averaged_values(results, job, view)) for view in AVERAGED),
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from purecaps.experiments.paper.cells import (
+    error_text,
     fit_note,
     mean_text,
     plain,
     quoted_row,
-    sample_text,
     verdict_cell,
 )
 from purecaps.experiments.paper.entry import Results, Row
@@ -89,7 +89,7 @@ def network_rows(model: str, results: Results) -> list[Row]:
                 f"{PARAMETERS[model]:,}",
                 text,
                 paper.text(),
-                sample_text(errors),
+                error_text(errors),
                 mean_text(results.values(job, "train_error")),
             ),
             verdict_cell(paper, errors, fit_note(results, job)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -94,7 +95,10 @@ def write_report(results: Results, entries: Iterable[Entry]) -> list[Path]:
 def _part(entry: Entry, results: Results) -> Part:
     jobs = list(entry.plan(results.scale))
     recorded = [job for job in jobs if results.get(job.name) is not None]
-    return Part(entry, entry.show(results), _made(recorded, results), len(recorded), len(jobs))
+    shown = entry.show(results)
+    if not recorded:  # a picture of nothing, or of what the paper says alone
+        shown = dataclasses.replace(shown, pictures=())
+    return Part(entry, shown, _made(recorded, results), len(recorded), len(jobs))
 
 
 def _made(jobs: Sequence[Job], results: Results) -> Table:

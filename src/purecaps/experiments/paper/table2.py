@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from purecaps.experiments.paper import mnist
-from purecaps.experiments.paper.cells import fit_note, mean_text, plain, sample_text, verdict_cell
+from purecaps.experiments.paper.cells import error_text, fit_note, mean_text, plain, verdict_cell
 from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
@@ -53,7 +53,7 @@ def show(results: Results) -> Shown:
         f"{mnist.PARAMETERS['pcapsnet2']:,}",
         "the paper's, in FP32",
         paper.text(),
-        sample_text(errors),
+        error_text(errors),
     )
     control = (*plain(*text, mean_text(results.values(CONTROL, "train_error"))),)
     rows.append(Row((*control, verdict_cell(paper, errors, fit_note(results, CONTROL)))))

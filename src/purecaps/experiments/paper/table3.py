@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purecaps.experiments.paper import cifar
-from purecaps.experiments.paper.cells import mean_text, plain, quoted_row, sample_text, verdict_cell
+from purecaps.experiments.paper.cells import error_text, mean_text, plain, quoted_row, sample_text, verdict_cell
 from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
@@ -62,11 +62,11 @@ def show(results: Results) -> Shown:
     for name, (text, _) in RUNS.items():
         job = f"table3/pcapsnet4-{name}"
         errors, train = results.values(job), results.values(job, "train_error")
-        texts = ("pcapsnet4", f"{cifar.PARAMETERS:,}", text, cifar.PAPER.text(), sample_text(errors), mean_text(train))
+        texts = ("pcapsnet4", f"{cifar.PARAMETERS:,}", text, cifar.PAPER.text(), error_text(errors), mean_text(train))
         rows.append(Row((*plain(*texts), verdict_cell(cifar.PAPER, errors))))
         lines.append(Line(f"pcapsnet4, {text}", errors, cifar.PAPER, first=name == "paper"))
         views = [sample_text(cifar.averaged_values(results, job, view)) for view in AVERAGED]
-        averaged.append(Row(plain(text, sample_text(errors), *views)))
+        averaged.append(Row(plain(text, error_text(errors), *views)))
     table = Table("Error on CIFAR-10", COLUMNS, tuple(rows), NUMERIC, NOTE)
     apart = Table(
         "The same networks with test-time averaging",

@@ -60,6 +60,15 @@ class Sample:
         return f"{self.mean:.{digits}f}{spread}"
 
 
+# A test error from which on a network is said not to have learned: of ten classes, guessing is wrong nine times in ten.
+UNLEARNED = 50.0
+
+
+def learned(errors: Sequence[float]) -> tuple[float, ...]:
+    """The errors, in percent, of those networks that learned at all."""
+    return tuple(error for error in errors if error < UNLEARNED)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """How ours stands to the paper's.

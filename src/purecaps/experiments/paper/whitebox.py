@@ -62,12 +62,16 @@ def show(results: Results) -> Shown:
     panels = {
         attack: {TEXT[name]: curve for name, curve in found[method].items() if curve}
         for method, attack in METHODS.items()
+        if any(found[method].values())
     }
+    if not panels:
+        return Shown((table,), (), ())
     picture = Picture(
         "accuracy",
         against_eps(panels),
-        "Accuracy against epsilon under three white-box attacks, for six networks.",
-        "The first panel is the paper's figure, the others are checks. Bars are standard deviations over seeds.",
+        "Accuracy against epsilon under white-box attacks, a panel an attack and a curve a network.",
+        "Universal perturbations are the paper's figure, the others are checks. Bars are standard deviations over "
+        "seeds.",
     )
     return Shown((table,), (picture,), _findings(found))
 
@@ -97,6 +101,13 @@ def _findings(found: dict[str, dict[str, dict[float, Sample]]]) -> tuple[str, ..
             if masked
             else "No sign of masked gradients: at 0.1, PGD leaves less than FGSM to every network."
         )
+    for method, eps in (("fgsm", 0.1), ("pgd", 0.05)):
+        own, other = found[method]["pcapsnet2-best"], found[method]["cnn-small"]
+        if own and other:
+            sentences.append(
+                f"At equal size, {METHODS[method]} at {eps:g}: pcapsnet2 keeps {own[eps].text(1)} %, the plain CNN of "
+                f"as many parameters {other[eps].text(1)} %."
+            )
     usual, hard = found["pgd"]["pcapsnet2-best"], found["pgd"]["pcapsnet2-hardened"]
     if usual and hard:
         sentences.append(

@@ -170,7 +170,10 @@ def with_splits(case: Case, problem: Problem, tile: Tile) -> list[Choice]:
         return [Choice(tile)]
     tiles = problem.Z * -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
     steps = -(-problem.pixels * problem.m_pad // tile.inner)
-    return [Choice(tile, each) for each in sorted({max(1, min(n // tiles, steps)) for n in (132, 264, 528, 1056)})]
+    return [
+        Choice(tile, each)
+        for each in sorted({max(1, min(n // tiles, steps)) for n in (132, 264, 528, 1056, 2112, 4224)})
+    ]
 
 
 def changes(case: Case, choice: Choice) -> dict[str, Any]:

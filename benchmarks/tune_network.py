@@ -1,23 +1,27 @@
 """Which launch is fastest for a whole network in one kernel? The answers are for `plan` in ops/triton/network.py.
 
-    python benchmarks/tune_network.py [--models pcapsnet1,pcapsnet2] [--batch 65536] [--budget 240] [--json FILE]
+    PYTHONPATH=src python benchmarks/tune_network.py [--models pcapsnet1,pcapsnet2] [--batch 65536] [--json FILE]
 
-Needs a CUDA device. Times the kernel in float16, bytes in and class out, under launches that differ in images a program
-takes, warps, matrices held in shared memory and programs a multiprocessor. None is timed before its classes are those
-of the float64 network. `purecaps bench --modes inference` sets the chosen launch beside what a user would pick instead.
+Needs a CUDA device. Launches differ in images that a program takes, warps, matrices held in shared memory, registers
+and programs a multiprocessor. Each is first compiled and run in a process of its own, where a fault ends nothing else:
+its lengths and its classes must be those of the float64 network. Those that pass are then timed one after the other,
+in float16, bytes in and class out.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from triton.runtime.errors import OutOfResources
 
 from purecaps.experiments.bench import parity, timing
 from purecaps.experiments.bench.case import Case
@@ -25,64 +29,112 @@ from purecaps.experiments.bench.subjects import registered
 from purecaps.experiments.run import versions
 from purecaps.inference import PRECISIONS, _pixel_map, _stages
 from purecaps.ops.triton.bands import make_bands
-from purecaps.ops.triton.network import Launch, launch_network, plan
+from purecaps.ops.triton.network import MOST_ROWS, Launch, launch_network, plan
 
 DEVICE = torch.device("cuda")
 ROUNDS = 5
-HELD = ((2,), (), (1, 2), (2, 3), (1, 2, 3))
-# Images, warps and programs a multiprocessor.
-SHAPES = ((16, 4, 2), (16, 8, 1), (32, 8, 1), (8, 8, 1), (8, 4, 2), (8, 4, 1), (16, 4, 1), (16, 4, 8), (32, 16, 1))
+HELD = ((), (3,), (2, 3), (1, 2, 3))
+ROWS = (MOST_ROWS, MOST_ROWS // 2)
+WARPS = (4, 8, 2)
+REGISTERS = (None, 168, 128)
+PROGRAMS = (1, 2, 3, 4, 6, 8)
+LENGTHS_OFF = 2e-3  # what a length may be off in float16, as in tests/ops/network_cases.py
 
 
-def sweep(name: str, batch: int, until: float) -> list[dict[str, Any]]:
-    """Images a second under every launch that fits the device, until time is up."""
-    case = Case(registered(name), "inference", batch, DEVICE, "tf32")
-    network = case.build("conv", torch.float32)
-    bands = make_bands(_stages(network), network.in_shape, PRECISIONS["fp16"])
-    scale, shift = _pixel_map(network, bands.matrices[0].shape[1])
-    byte_scale, planned = scale / 255, plan(bands)
-    others = [Launch(count, warps, hold, programs) for hold in HELD for count, warps, programs in SHAPES]
-    rows: list[dict[str, Any]] = []
-    for launch in [planned, *(launch for launch in others if launch != planned)]:
-        if time.monotonic() > until:
-            print(f"{name}: the budget is spent")
-            break
+class Subject:
+    """A network, images, and what it is to say of them."""
 
-        def run(launch: Launch = launch) -> Tensor:
-            return launch_network(case.images, bands, byte_scale, shift, "ieee", classes=True, launch=launch)
+    def __init__(self, name: str, batch: int) -> None:
+        self.case = Case(registered(name), "inference", batch, DEVICE, "tf32")
+        network = self.case.build("conv", torch.float32)
+        self.bands = make_bands(_stages(network), network.in_shape, PRECISIONS["fp16"])
+        scale, self.shift = _pixel_map(network, self.bands.matrices[0].shape[1])
+        self.scale = scale / 255
 
-        try:
-            parity.require_classes(run(), case.truth, "fp16")
-        except OutOfResources as error:
-            print(f"{launch}: {error}")
-            continue
-        fastest = min(timing.milliseconds(run, DEVICE) for _ in range(ROUNDS))
-        rows.append(
-            {
-                "model": name, "batch": batch, "launch": vars(launch), "planned": launch == planned,
-                "images_per_s": batch / fastest * 1e3, "n": ROUNDS,
-            }
-        )  # fmt: skip
-        print(f"{name} {batch} {launch}: {batch / fastest / 1e3:.2f} M images/s", flush=True)
-    return sorted(rows, key=lambda row: -row["images_per_s"])
+    def run(self, launch: Launch, *, classes: bool = True) -> Tensor:
+        return launch_network(
+            self.case.images, self.bands, self.scale, self.shift, "ieee", classes=classes, launch=launch
+        )
+
+    def require_right(self, launch: Launch) -> None:
+        """Three times over, since a race may spare one run."""
+        truth = self.case.truth
+        for _ in range(3):
+            off = (self.run(launch, classes=False).double() - truth.scores[truth.index]).abs().max().item()
+            assert off <= LENGTHS_OFF, f"lengths {off:.1e} off"
+            parity.require_classes(self.run(launch), truth, "fp16")
+
+
+def launches(name: str) -> list[Launch]:
+    """One for each kernel to compile; programs a multiprocessor change only the grid."""
+    bands = Subject(name, 1).bands
+    return [
+        Launch(rows // bands.m, warps, hold, 2, registers)
+        for rows, warps, hold, registers in itertools.product(ROWS, WARPS, HELD, REGISTERS)
+    ]
+
+
+def try_apart(name: str, launch: Launch) -> str:
+    """What a process of its own says of a launch; "right" where it is."""
+    command = [sys.executable, __file__, "--check", json.dumps([name, vars(launch)])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    except subprocess.TimeoutExpired:
+        return "takes too long to compile"
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return "right" if done.returncode == 0 else lines[-1][:150] if lines else f"exit code {done.returncode}"
+
+
+def check(text: str) -> None:
+    name, fields = json.loads(text)
+    Subject(name, 1000).require_right(Launch(**{**fields, "hold": tuple(fields["hold"])}))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="pcapsnet1,pcapsnet2,pcapsnet3")
+    parser.add_argument("--models", default="pcapsnet2,pcapsnet1,pcapsnet3")
     parser.add_argument("--batch", type=int, default=65536)
-    parser.add_argument("--budget", type=float, default=240, help="seconds after which no launch is tried")
+    parser.add_argument("--budget", type=float, default=120, help="seconds after which no process is started")
+    parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--json", type=Path, help="where to write the numbers")
+    parser.add_argument("--check", help=argparse.SUPPRESS)
     options = parser.parse_args()
     assert torch.cuda.is_available(), "expected a CUDA device"
+    if options.check:
+        check(options.check)
+        return
     until = time.monotonic() + options.budget
-    record: dict[str, Any] = {"versions": versions(DEVICE), "rows": []}
-    for name in options.models.split(","):
-        record["rows"] += sweep(name, options.batch, until)
-        if options.json:
-            options.json.write_text(json.dumps(record, indent=1) + "\n")
-    for row in record["rows"]:
-        print(f"{row['model']:10} {row['images_per_s'] / 1e6:8.2f} M images/s  {row['launch']}")
+    jobs = [(name, launch) for name in options.models.split(",") for launch in launches(name)]
+
+    def outcome(job: tuple[str, Launch]) -> str:
+        return try_apart(*job) if time.monotonic() < until else "the budget is spent"
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        outcomes = list(pool.map(outcome, jobs))
+    record: dict[str, Any] = {"versions": versions(DEVICE), "rows": [], "refused": []}
+    subjects = {name: Subject(name, options.batch) for name in options.models.split(",")}
+    for (name, launch), said in zip(jobs, outcomes, strict=True):
+        if said != "right":
+            record["refused"].append({"model": name, "launch": vars(launch), "why": said})
+            continue
+        for programs in PROGRAMS:
+            chosen = Launch(launch.images, launch.warps, launch.hold, programs, launch.registers)
+            fastest = min(timing.milliseconds(lambda: subjects[name].run(chosen), DEVICE) for _ in range(ROUNDS))
+            record["rows"].append(
+                {
+                    "model": name, "batch": options.batch, "launch": vars(chosen), "n": ROUNDS,
+                    "planned": chosen == plan(subjects[name].bands), "images_per_s": options.batch / fastest * 1e3,
+                }
+            )  # fmt: skip
+    record["rows"].sort(key=lambda row: (row["model"], -row["images_per_s"]))
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{len(jobs) - len(record['refused'])} of {len(jobs)} right")
+    for why in sorted({row["why"] for row in record["refused"]}):
+        print(f"  {sum(row['why'] == why for row in record['refused'])} x {why}")
+    for name in subjects:
+        for row in [row for row in record["rows"] if row["model"] == name][:6]:
+            print(f"{name:10} {row['images_per_s'] / 1e6:8.2f} M images/s  {row['launch']}")
 
 
 if __name__ == "__main__":

@@ -262,12 +262,15 @@ class Launch:
         warps: of 32 threads, in a program.
         hold: layers, of the first three, whose matrices stay in shared memory; others are read from the cache.
         programs: at most so many for each multiprocessor; each goes on to further images.
+        registers: the most that a thread may have, so that more programs fit a multiprocessor; None leaves it to the
+            compiler.
     """
 
     images: int
     warps: int
     hold: tuple[int, ...]
     programs: int
+    registers: int | None = None
 
 
 def plan(bands: Bands) -> Launch:
@@ -327,6 +330,7 @@ def launch_network(
             PRECISION=precision,
             num_warps=chosen.warps,
             num_stages=1,
+            maxnreg=chosen.registers,
         )
     return out
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from purecaps.experiments.bench import parity, timing
+from purecaps.experiments.bench import parity
 from purecaps.experiments.bench.case import Case
 from purecaps.experiments.bench.subjects import registered
 from purecaps.experiments.run import versions
@@ -55,6 +55,14 @@ class Subject:
         return launch_network(
             self.case.images, self.bands, self.scale, self.shift, "ieee", classes=classes, launch=launch
         )
+
+    def milliseconds(self, launch: Launch) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        self.run(launch)
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
 
     def require_right(self, launch: Launch) -> None:
         """Three times over, since a race may spare one run."""
@@ -119,7 +127,7 @@ def main() -> None:
             continue
         for programs in PROGRAMS:
             chosen = Launch(launch.images, launch.warps, launch.hold, programs, launch.registers)
-            fastest = min(timing.milliseconds(lambda: subjects[name].run(chosen), DEVICE) for _ in range(ROUNDS))
+            fastest = min(subjects[name].milliseconds(chosen) for _ in range(ROUNDS))
             record["rows"].append(
                 {
                     "model": name, "batch": options.batch, "launch": vars(chosen), "n": ROUNDS,

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -274,6 +275,7 @@ def test_an_unknown_precision_is_refused():
 def test_without_triton_the_package_imports_and_says_what_is_missing():
     program = """
 import sys
+from dataclasses import replace
 sys.modules["triton"] = None
 import torch
 from purecaps.ops import triton
@@ -323,3 +325,5 @@ def test_plans_fit_the_kernels(layer, batch, monkeypatch):
             assert tile.columns % problem.p_pad == 0
         assert chosen.weights.inner % problem.m_pad == 0
         assert 1 <= chosen.splits <= 1056
+        # A network's gradients are summed in as many parts in company as alone, so to the same digits.
+        assert plan(replace(problem, Z=10)).splits == plan(replace(problem, Z=1)).splits

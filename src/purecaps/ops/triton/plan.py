@@ -124,8 +124,12 @@ def _weights(problem: Problem) -> Tile:
 
 
 def _splits(problem: Problem, tile: Tile, programs: int) -> int:
-    """As many parts as make so many programs, but at least two steps for each."""
-    tiles = problem.Z * -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
+    """As many parts as make so many programs for one network, but at least two steps for each.
+
+    Networks side by side split as one alone does: programs of two warps leave room for several networks on the device,
+    and a network's gradients are summed in the same order in any company.
+    """
+    tiles = -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
     images = images_in(tile.inner, problem)
     steps = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.inner, images)
     return max(1, min(programs // tiles, -(-steps // 2)))

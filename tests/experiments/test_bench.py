@@ -177,6 +177,7 @@ def test_on_cuda_every_contender_is_offered_as_a_graph_too():
         "max-autotune graph",
         "triton graph",
         "compile_inference graph",
+        "one kernel graph",
     } <= set(names)
     assert "gemm" not in names
     assert [way.name for way in usual("cpu")] == ["naive", "conv", "compile", "gemm", "compile_inference", "cnn"]
@@ -302,7 +303,7 @@ def test_torch_compile_passes_the_parity_check_and_is_timed():
 
 @pytest.mark.gpu
 def test_on_a_gpu_graphs_agree_with_the_specification_and_ours_keeps_least():
-    names = ["conv", "conv graph", "triton graph", "compile_inference graph", "cnn graph"]
+    names = ["conv", "conv graph", "triton graph", "compile_inference graph", "one kernel graph", "cnn graph"]
     found = bench(
         [registered("pcapsnet2")], {"forward": [65], "train": [65], "inference": [65]}, parse(names, "cuda"),
         Settings(torch.device("cuda"), "tf32", rounds=2),

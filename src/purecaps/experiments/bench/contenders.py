@@ -98,10 +98,13 @@ def _compiled(mode: str) -> Callable[[Case], Entrant]:
     return make
 
 
-def _compile_inference(case: Case) -> Entrant:
-    network = case.build("conv", torch.float32)
-    function = compile_inference(network, impl="auto", precision=case.precision, output="class")
-    return Entrant(function, network, f"took {function.impl}")
+def _inference(impl: str) -> Callable[[Case], Entrant]:
+    def make(case: Case) -> Entrant:
+        network = case.build("conv", torch.float32)
+        function = compile_inference(network, impl=impl, precision=case.precision, output="class")
+        return Entrant(function, network, f"took {function.impl}" if impl == "auto" else "")
+
+    return make
 
 
 def _cnn(case: Case) -> Entrant:
@@ -119,12 +122,13 @@ CONTENDERS = {
         Contender("max-autotune", _compiled("max-autotune-no-cudagraphs"), compiled=True, devices=("cuda",)),
         Contender("gemm", _by_impl("gemm"), devices=("cpu",)),
         Contender("triton", _by_impl("triton", own=True), own=True, devices=("cuda",)),
-        Contender("compile_inference", _compile_inference, modes=("inference",)),
+        Contender("compile_inference", _inference("auto"), modes=("inference",)),
+        Contender("one kernel", _inference("network"), modes=("inference",), devices=("cuda",)),
         Contender("cnn", _cnn, exact=False),
     )
 }
 # Left out unless asked for: ways that nobody would choose.
-_UNUSUAL = ("naive graph", "max-autotune", "triton", "compile_inference", "cnn")
+_UNUSUAL = ("naive graph", "max-autotune", "triton", "compile_inference", "one kernel", "cnn")
 
 
 def offered(device_type: str) -> list[Way]:

@@ -27,9 +27,10 @@ COLOURS = {
     "gemm": VERMILION,
     "triton": VERMILION,
     "compile_inference": "#7a2e00",
+    "one kernel": "#e69f00",
     "cnn": "#cc79a7",
 }
-OTHER = "#e69f00"
+OTHER = "#b8a000"
 FLOOR, ARITHMETIC = "floor", "as the arithmetic grows"
 DOTS, DASHES = (0, (1, 1.5)), (0, (3.5, 1.5))
 

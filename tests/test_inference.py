@@ -98,7 +98,7 @@ def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_k
         (replaced(3, stride=4), {"in_shape": (1, 51, 51)}, r"layer 4 has stride \(4, 4\)"),
         (LAYERS, {"squash_chunk": 8}, r"layer 1 has squash_chunk = 8"),
         (LAYERS, {"in_shape": (1, 32, 32)}, r"a last map of 2x2"),
-        (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"352 numbers in a row of map 2, only up to 256"),
+        (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"512 numbers, padded, in a row of map 2, only up to 256"),
         (replaced(2, n=2), {}, r"layer 3 reads rows of 2 out of capsules with rows of 6"),
         ([Layer(1, None, 36, stride=2), *LAYERS[1:]], {}, r"capsules of 9 rows, only up to 8"),
         ([Layer(1, 1, 4, stride=2), *LAYERS[1:]], {"in_shape": (2, 28, 28)}, r"a first layer of n = 1"),

@@ -162,7 +162,7 @@ def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: s
     from purecaps.ops.triton.network import launch_network
 
     matrices = bands.make_bands(_stages(model), model.in_shape, PRECISIONS[precision])
-    scale, shift = _pixel_map(model, matrices.matrices[0].shape[1])
+    scale, shift = _pixel_map(model, matrices)
     byte_scale = scale / 255
     rounding = "tf32" if precision == "tf32" else "ieee"
 
@@ -175,15 +175,15 @@ def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: s
     return run
 
 
-def _pixel_map(model: PCapsNet, padded: int) -> tuple[Tensor, Tensor]:
-    """What each number of an image row (c, x) is multiplied with and what is added then: (pixel - mean) / std."""
-    channels, _, width = model.in_shape
+def _pixel_map(model: PCapsNet, matrices: bands.Bands) -> tuple[Tensor, Tensor]:
+    """What each number of a block of pixels (c, x) is multiplied with and what is added: (pixel - mean) / std."""
+    channels, padded = model.in_shape[0], matrices.matrices[0].shape[1]
     like = model.capsule_blocks()[0].conv.weight
     std = torch.ones(channels) if model.std is None else model.std.flatten().float()
     mean = torch.zeros(channels) if model.mean is None else model.mean.flatten().float()
     maps = []
     for each in (1 / std, -mean / std):
-        row = each.to(like.device).repeat_interleave(width)
+        row = each.to(like.device).repeat_interleave(matrices.window)
         maps.append(nn.functional.pad(row, (0, padded - row.numel())))
     return maps[0], maps[1]
 

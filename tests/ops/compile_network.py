@@ -31,7 +31,7 @@ for net in sys.argv[1:]:
     model = create_model(net)
     bands = make_bands(_stages(model), model.in_shape, torch.float16)
     chosen = network.plan(bands)
-    given = network.constants(bands) | {f"HOLD{layer}": layer in chosen.hold for layer in (1, 2, 3)}
+    given = network.constants(bands) | {f"HOLD{layer}": layer in chosen.hold for layer in (1, 2, 3, 4)}
     given |= {"IMAGES": chosen.images, "CLASS": True, "PRECISION": "ieee"}
     kernel, signature, constants, attributes = network.network_kernel, {}, {}, {}
     for index, parameter in enumerate(kernel.params):

@@ -113,7 +113,7 @@ def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(with_kernels
 
 @pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
 def test_the_large_networks_are_refused(with_kernels, net):
-    with pytest.raises(ConfigError, match=r"\d+ numbers in a row of map \d, only up to 256|a last map of"):
+    with pytest.raises(ConfigError, match=r"\d+ numbers, padded, in a row of map \d, only up to 256|a last map of"):
         compile_inference(create_model(net), impl="network")
 
 

@@ -2,5 +2,15 @@
 
 from purecaps.nn.conv import CapsBlock, CapsConv2d
 from purecaps.nn.head import LengthHead
+from purecaps.nn.primary import PrimaryCapsules, to_capsules
+from purecaps.nn.routed import ConvCapsules, FullyConnectedCapsules
 
-__all__ = ["CapsBlock", "CapsConv2d", "LengthHead"]
+__all__ = [
+    "CapsBlock",
+    "CapsConv2d",
+    "ConvCapsules",
+    "FullyConnectedCapsules",
+    "LengthHead",
+    "PrimaryCapsules",
+    "to_capsules",
+]

@@ -1,0 +1,75 @@
+"""Votes in little memory: a batch routed in parts, each computed again in the backward pass.
+
+Votes are I*O/C times as large as the capsules that they come from, and a procedure keeps several tensors of their size
+for the backward pass. Images do not meet in a routing procedure. So the batch is cut into parts whose votes stay below
+a limit, and of each part only the layer's input is kept: votes and routing are computed a second time when their
+gradients are due. Results and gradients are those of the whole batch. `docs/zoo.md` has the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from purecaps.errors import ConfigError
+from purecaps.nn.routing.capsules import Capsules
+
+# In numbers, so 256 MiB in float32: a part is large enough to fill a GPU, and a few of its size fit anywhere.
+VOTES_AT_ONCE = 2**26
+CHOICES = ("auto", True, False)
+
+Route = Callable[[Tensor, "Tensor | None", "Tensor | None"], Capsules]
+
+
+def check_recompute(recompute: bool | str, votes_at_once: int) -> None:
+    if recompute not in CHOICES:
+        raise ConfigError(f'recompute: expected "auto", True or False, got {recompute!r}')
+    if not isinstance(votes_at_once, int) or votes_at_once < 1:
+        raise ConfigError(f"votes_at_once: expected an int >= 1, got {votes_at_once!r}")
+
+
+def route_in_parts(
+    route: Route,
+    poses: Tensor,
+    activations: Tensor | None,
+    parents: Tensor | None,
+    *,
+    votes_per_image: int,
+    recompute: bool | str,
+    votes_at_once: int,
+) -> Capsules:
+    """`route(poses, activations, parents)` on equal parts of the batch, put together again.
+
+    Args:
+        route: from child capsules to parent capsules, image by image.
+        poses: [B, ...].
+        activations: [B, ...] or None.
+        parents: [B, ...] or None.
+        votes_per_image: how many numbers the votes of one image are.
+        recompute: True computes votes and routing again in the backward pass, in parts of the batch; False runs the
+            whole batch at once and keeps everything; "auto" is True where the votes exceed `votes_at_once`.
+        votes_at_once: how many numbers the votes of a part may be; a part has at least one image.
+    """
+    batch = poses.shape[0]
+    count = min(batch, math.ceil(batch * votes_per_image / votes_at_once))
+    if count < 1 or recompute is False or (recompute == "auto" and count == 1):
+        return route(poses, activations, parents)
+    size = math.ceil(batch / count)
+    routed = []
+    for start in range(0, batch, size):
+        part = [None if whole is None else whole[start : start + size] for whole in (poses, activations, parents)]
+        routed.append(_recomputed(route, part))
+    if len(routed) == 1:
+        return routed[0]
+    return Capsules(*(torch.cat(pieces) for pieces in zip(*routed, strict=True)))
+
+
+def _recomputed(route: Route, part: list[Tensor | None]) -> Capsules:
+    if not torch.is_grad_enabled():
+        return route(*part)  # type: ignore[arg-type]
+    # Routing draws nothing, so no random state is kept: asking for it would stop a CUDA graph from being captured.
+    return checkpoint(route, *part, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]

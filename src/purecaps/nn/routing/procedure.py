@@ -1,0 +1,63 @@
+"""A routing procedure together with the numbers that it learns: what capsule layers hold."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from purecaps.errors import ConfigError
+from purecaps.nn.routing.capsules import Capsules, Compete, over_parents
+
+
+class Routing(nn.Module):
+    """The base of all procedures.
+
+    A procedure works on each image by itself, so that a layer may route a batch in parts. What needs the whole batch,
+    such as batch normalisation, goes into `finish`.
+    """
+
+    def forward(
+        self,
+        votes: Tensor,
+        activations: Tensor | None = None,
+        *,
+        parents: Tensor | None = None,
+        compete: Compete = over_parents,
+    ) -> Capsules:
+        """Votes [..., I, O, D] and child activations [..., I] to capsules [..., O, D] and [..., O].
+
+        Args:
+            votes: what each child expects of each parent.
+            activations: of the children. Procedures on vectors, whose length is the activation, do not read them.
+            parents: poses [..., O, D] to start from, for the procedures that can.
+            compete: how parents share a child; `over_parents` unless the layer has several windows on it.
+        """
+        raise NotImplementedError
+
+    def finish(self, capsules: Capsules) -> Capsules:
+        """What is done once to the routed capsules [B, ..., O, D] of the whole batch."""
+        return capsules
+
+
+def need_activations(activations: Tensor | None, name: str) -> Tensor:
+    if activations is None:
+        raise ConfigError(
+            f"activations: expected a tensor [..., I], as {name} routing weighs children by them, got None"
+        )
+    return activations
+
+
+def refuse_parents(parents: Tensor | None, name: str) -> None:
+    if parents is not None:
+        raise ConfigError(
+            f"parents: expected None, as {name} routing starts from its votes alone, got a tensor; "
+            "inverted_dot_product takes parents"
+        )
+
+
+def need_children(children: int | None, name: str) -> int:
+    if children is None:
+        raise ConfigError(
+            f"children: expected a fixed number, as {name} routing has weights for each child, got None "
+            "(transforms that are shared over positions leave the number open)"
+        )
+    return children

@@ -27,9 +27,10 @@ from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe
 from purecaps.train.checkpoint import State
+from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import prepare
 from purecaps.train.recipes import PAPER
-from purecaps.train.step import GraphStepper, arithmetic, make_optimiser
+from purecaps.train.step import GraphStepper, arithmetic
 
 DEVICE = torch.device("cuda")
 SHORT = Recipe(

@@ -30,7 +30,8 @@ from purecaps.models import create_model
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe, step
 from purecaps.train.checkpoint import State
-from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic, make_optimiser
+from purecaps.train.optimiser import make_optimiser
+from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic
 
 BATCH = {"pcapsnet4": 256}
 WINDOW = 100

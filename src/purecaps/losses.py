@@ -31,6 +31,25 @@ def margin_loss(scores: Tensor, target: Tensor, *, m_pos: float = 0.5, m_neg: fl
     return (true * missing + lam * (1 - true) * excess).sum(dim=1).mean()
 
 
+def spread_loss(scores: Tensor, target: Tensor, *, margin: float | Tensor = 0.9) -> Tensor:
+    """Sum over the wrong classes i of max(0, margin - (s_target - s_i))^2 (Hinton et al. 2018, equation 3).
+
+    Summed over classes, averaged over the batch. Their margin rises from 0.2 to 0.9 while a network is trained, which
+    keeps early capsules from dying.
+
+    Args:
+        scores: class scores [B, K], activations in [0, 1].
+        target: the true classes [B], int64.
+        margin: how far the true class's activation should be above all others; a scalar [] where it is a tensor.
+    """
+    _check(scores, target)
+    scores = scores.to(norm_dtype(scores))
+    true = target[:, None] == torch.arange(scores.shape[1], device=scores.device)
+    of_target = scores.masked_fill(~true, 0.0).sum(dim=1, keepdim=True)
+    short = F.relu(margin - of_target + scores).square()
+    return short.masked_fill(true, 0.0).sum(dim=1).mean()
+
+
 def length_cross_entropy(
     scores: Tensor, target: Tensor, *, scale: float = 10.0, label_smoothing: float = 0.0
 ) -> Tensor:

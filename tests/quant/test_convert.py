@@ -129,6 +129,10 @@ def test_neither_held_out_nor_test_images_are_calibrated_on():
             replace(CASES["one layer"], info=replace(CASES["one layer"].info, preprocess="gcn_zca")),
             'got one of whitened images, which are not 8-bit; train it with preprocess "standardise"',
         ),
+        (
+            replace(CASES["one layer"], info=replace(CASES["one layer"].info, augment=("flip", "standardise"))),
+            "expected one that takes images as they are, got one trained with flip, standardise",
+        ),
         (own([Layer(None, None, 2)], (1, 4, 4), slope=1.5), "slopes of leaky ReLU up to 1, got 1.5 in layer 0"),
     ],
 )

@@ -133,15 +133,15 @@ def test_rows_later_than_the_checkpoint_are_dropped(digits, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_with_the_step_and_the_batch(digits, tmp_path, monkeypatch):
-    from purecaps.train import step as step_module
+    from purecaps.train import loss as loss_module
 
-    honest, calls = step_module.loss_of, []
+    honest, calls = loss_module.loss_of, []
 
-    def poisoned(recipe, scores, labels):
+    def poisoned(recipe, scores, labels, step):
         calls.append(1)
-        return honest(recipe, scores, labels) * (math.nan if len(calls) == 6 else 1)
+        return honest(recipe, scores, labels, step) * (math.nan if len(calls) == 6 else 1)
 
-    monkeypatch.setattr(step_module, "loss_of", poisoned)
+    monkeypatch.setattr(loss_module, "loss_of", poisoned)
     with pytest.raises(
         DivergedError, match=r"step 5: expected a finite loss, got nan \(batch of training images \d+.*--lr"
     ):

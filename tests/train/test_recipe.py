@@ -87,7 +87,7 @@ def test_cosine_rises_in_the_warm_up_and_falls_to_nothing():
         ({"ema": 1.0}, r"ema: expected a number in \[0, 1\), got 1.0"),
         ({"m_pos": 0.05}, "m_pos: expected a number above m_neg, got 0.05"),
         ({"loss": "marign"}, "unknown loss 'marign': did you mean margin"),
-        ({"schedule": "linear"}, "unknown schedule 'linear'.*constant, cosine, step"),
+        ({"schedule": "linear"}, "unknown schedule 'linear'.*constant, cosine, exponential, inverse, milestones, step"),
         ({"augment": ("shfit:2",)}, "unknown name 'shfit'"),
         ({"learning_rate": 1}, "unknown recipe option 'learning_rate'"),
         ({"val_size": -1}, "val_size: expected a finite number >= 0, got -1"),

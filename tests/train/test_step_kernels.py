@@ -9,7 +9,8 @@ from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe
 from purecaps.train.adam import AdamW
 from purecaps.train.checkpoint import State
-from purecaps.train.step import make_optimiser, update
+from purecaps.train.optimiser import make_optimiser
+from purecaps.train.step import update
 from purecaps.train.tally_kernel import launch_tally
 
 pytestmark = pytest.mark.usefixtures("kernels")

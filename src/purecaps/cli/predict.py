@@ -25,10 +25,10 @@ def predict(
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Print the class lengths of images, longest first; of a network without capsules, the probabilities."""
+    """Print the class lengths of images, longest first; of a network whose scores are logits, the probabilities."""
     chosen = pick_device(device)
     trained = load_trained(checkpoint, model).to(chosen)
-    has_lengths = hasattr(trained.model, "capsules")
+    has_lengths = getattr(trained.model, "scores_are_lengths", hasattr(trained.model, "capsules"))
     for path in images:
         image = data.load_image(path, trained.info.image_shape, invert=invert)
         scores = trained.scores(image[None].to(chosen))[0].cpu()

@@ -120,13 +120,17 @@ def _print_list(entries: list[Entry], jobs: list[Job], place: Workplace) -> None
     total = 0.0
     for entry in entries:
         table.add_row(entry.name, "", "", f"{entry.where}: {entry.title}")
-        for job in (named[each.name] for each in entry.plan(get_scale(jobs[0].scale)) if each.name in named):
+        planned = [named[each.name] for each in entry.plan(get_scale(jobs[0].scale)) if each.name in named]
+        own = [job for job in planned if job.name not in shown]
+        for job in own:
             state, record = usable(job, place)
             left = job.seconds_left(record)
-            total += 0.0 if job.name in shown else left
+            total += left
             shown.add(job.name)
             text = "not run" if state == "absent" else state
             table.add_row(f"  {job.name}", text, _time_text(left), job.summary())
+        if len(own) < len(planned):
+            table.add_row(f"  and {len(planned) - len(own)} of those above", "", "", "")
     out.print(table)
     out.print(f"left in all: {_time_text(total)} on one H200 (estimate)")
 

@@ -94,13 +94,15 @@ def given(overrides: dict[str, Any]) -> dict[str, Any]:
         values["squash_chunk"] = None
     if "augment" in values:
         values["augment"] = () if values["augment"] == ["none"] else tuple(values["augment"])
+    if "milestones" in values:
+        values["milestones"] = tuple(values["milestones"])
     return values
 
 
 def _given_type(hint: Any) -> Any:
     """The option's type for a field's: optional, so that one not given can be told from one that was."""
     if typing.get_origin(hint) is tuple:
-        return list[str] | None
+        return list[typing.get_args(hint)[0]] | None  # type: ignore[misc]
     return hint if isinstance(hint, types.UnionType) else hint | None
 
 

@@ -41,7 +41,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and transforms.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Train this many networks side by side, from --seed on.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train this many networks, from --seed on.")] = None,
     device: Device = "auto",
     image_size: Annotated[str | None, typer.Option(help="Resize a folder's images: 28 or 28x32.")] = None,
     channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour) for a folder.")] = None,

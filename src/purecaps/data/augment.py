@@ -26,6 +26,8 @@ class Transform(ABC):
 
     name: ClassVar[str]
     usage: ClassVar[str]
+    keeps_range: ClassVar[bool] = True
+    """Whether pixels of [0, 1] stay there."""
 
     @abstractmethod
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ class Transform(ABC):
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
             raise ConfigError(f"{self.name}: {field} must be a whole number >= {at_least}, got {value!r}")
 
-    def _require_range(self, field: str, high: float) -> None:
+    def _require_range(self, field: str, high: float = math.inf) -> None:
         value = getattr(self, field)
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < high:
             limit = "" if math.isinf(high) else f" and < {high:g}"
@@ -73,7 +75,7 @@ class Shift(Transform):
         self._require_whole("pixels", at_least=0)
 
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
-        _, _, height, width = _shape(images)
+        _, _, height, width = shape_of(images)
         return _random_window(images, key, self.pixels, height, width)
 
 
@@ -94,12 +96,12 @@ class Crop(Transform):
         self._require_whole("padding", at_least=0)
 
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
-        _, _, height, width = _shape(images)
+        _, _, height, width = shape_of(images)
         self.out_size(height, width)
         return _random_window(images, key, self.padding, self.size, self.size)
 
     def at_test(self, images: Tensor) -> Tensor:
-        _, _, height, width = _shape(images)
+        _, _, height, width = shape_of(images)
         self.out_size(height, width)
         top, left = ((side + 2 * self.padding - self.size) // 2 for side in (height, width))
         padded = F.pad(images, [self.padding] * 4)
@@ -123,7 +125,7 @@ class Flip(Transform):
     usage = "flip"
 
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
-        batch, _, _, _ = _shape(images)
+        batch, _, _, _ = shape_of(images)
         mirrored = uniform(key, (batch, 1, 1, 1)) < 0.5
         return torch.where(mirrored, images.flip(-1), images)
 
@@ -147,13 +149,13 @@ class Affine(Transform):
     shift: float = 0.0
 
     def __post_init__(self) -> None:
-        self._require_range("degrees", math.inf)
+        self._require_range("degrees")
         self._require_range("scale", 1)
-        self._require_range("shear", math.inf)
-        self._require_range("shift", math.inf)
+        self._require_range("shear")
+        self._require_range("shift")
 
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
-        batch, _, _, _ = _shape(images)
+        batch, _, _, _ = shape_of(images)
         angle, scale, shear, across, down = (uniform(key, (5, batch)) * 2 - 1).unbind()
         return warp(
             images,
@@ -177,7 +179,7 @@ class Cutout(Transform):
         self._require_whole("size", at_least=0)
 
     def __call__(self, images: Tensor, key: Tensor) -> Tensor:
-        batch, _, height, width = _shape(images)
+        batch, _, height, width = shape_of(images)
         top, left = _random_corners(key, batch, height, width)
         rows = torch.arange(height, device=images.device) - (top - self.size // 2).view(-1, 1, 1, 1)
         columns = torch.arange(width, device=images.device) - (left - self.size // 2).view(-1, 1, 1, 1)
@@ -197,7 +199,7 @@ def warp(images: Tensor, *, angle: Tensor, scale: Tensor, shear: Tensor, across:
         across: pixels to the right [B].
         down: pixels down [B].
     """
-    _, _, height, width = _shape(images)
+    _, _, height, width = shape_of(images)
     # On a canvas with sides that are powers of two, pixel centres have exact normalised coordinates, so that
     # the identity gives the very image back; the zeros added are those that lie outside anyway.
     tall, wide = (1 << (side - 1).bit_length() for side in (height, width))
@@ -233,7 +235,8 @@ def _random_corners(key: Tensor, batch: int, tops: int, lefts: int) -> tuple[Ten
     return (top * tops).to(torch.int64), (left * lefts).to(torch.int64)
 
 
-def _shape(images: Tensor) -> tuple[int, int, int, int]:
+def shape_of(images: Tensor) -> tuple[int, int, int, int]:
+    """(B, C, H, W) of float images; others are refused."""
     if images.ndim != 4 or not images.is_floating_point():
         raise ConfigError(f"images: expected float [B, C, H, W], got {images.dtype} {list(images.shape)}")
     batch, channels, height, width = images.shape

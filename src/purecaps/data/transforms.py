@@ -9,9 +9,12 @@ from torch import Tensor
 
 from purecaps.data.augment import Affine, Crop, Cutout, Flip, Shift, Transform
 from purecaps.data.random import fold
+from purecaps.data.tone import Brightness, Contrast, Standardise
 from purecaps.errors import ConfigError
 
-TRANSFORMS: dict[str, type[Transform]] = {kind.name: kind for kind in (Shift, Crop, Flip, Affine, Cutout)}
+TRANSFORMS: dict[str, type[Transform]] = {
+    kind.name: kind for kind in (Shift, Crop, Flip, Affine, Cutout, Brightness, Contrast, Standardise)
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Compose:
         for transform in self.transforms:
             height, width = transform.out_size(height, width)
         return height, width
+
+    @property
+    def crops_only_at_test(self) -> bool:
+        """Whether an evaluated image's pixels keep their values, whichever of them are cut off."""
+        return not any(isinstance(transform, Standardise) for transform in self.transforms)
 
     @property
     def specs(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from purecaps.data.preprocess import Zca, global_contrast_normalise
 from purecaps.data.transforms import parse
 from purecaps.data.types import Split
 from purecaps.errors import CheckpointError, ConfigError
+from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo, load_model, load_pretrained
 
 WEIGHTS = "model.safetensors"
@@ -85,9 +86,10 @@ class TrainedModel:
         scores: Tensor = self.model(self.inputs(images))
         return scores
 
-    def batches(self, split: Split, batch_size: int = 1000) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, split: Split, batch_size: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """A split as the network's input, in order, on the network's device."""
         device = next(self.model.parameters()).device
+        batch_size = eval_batch(self.model) if batch_size is None else batch_size
         parts = zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True)
         for images, labels in parts:
             yield self.inputs(images.to(device)), labels.to(device)

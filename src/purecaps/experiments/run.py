@@ -21,9 +21,11 @@ from purecaps.data.types import Dataset
 from purecaps.evaluate import Result, evaluate, pictures, write_report
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.files import atomic_write
+from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo, save_model
-from purecaps.train import RunConfig, TrainedRun, Trainer
+from purecaps.train import RunConfig, TrainedRun, make_trainer
 from purecaps.train.log import Watcher
+from purecaps.train.seeds import seed_folder
 
 WORST = 24
 
@@ -76,13 +78,13 @@ def run(
         command: what the report says made it; None takes this process's command line.
         say: told what happens after training.
     """
-    trainer = Trainer(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
+    trainer = make_trainer(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
     config.save(out / "config.json")
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()
     say("reading the test set")
     results = [
-        evaluate(network, trained.prepared.test.eval_batches(1000), num_classes=dataset.num_classes)
+        evaluate(network, trained.prepared.test.eval_batches(eval_batch(network)), num_classes=dataset.num_classes)
         for network in trained.models
     ]
     outcome = Outcome(results, trained, out)
@@ -92,7 +94,7 @@ def run(
     ]
     several = config.seeds > 1
     for record, network, result in zip(records, trained.models, results, strict=True):
-        folder = out / f"seed-{record['seed']}" if several else out
+        folder = seed_folder(out, record["seed"]) if several else out
         save_model(network, folder / WEIGHTS, info_of(config, dataset, trained, record))
         write_json(folder / "result.json", {**record, "test": result.as_dict()})
     if several:
@@ -142,8 +144,18 @@ def record_of(config: RunConfig, trained: TrainedRun, device: torch.device, comm
         "recipe": config.recipe_name,
         "steps": config.recipe.steps,
         "train_seconds": round(trained.seconds, 1),
+        **costs_of(trained),
         "command": command,
         "versions": versions(device),
+    }
+
+
+def costs_of(trained: TrainedRun) -> dict[str, Any]:
+    """Time and memory of a training step, and how many networks it was of."""
+    return {
+        "seconds_per_step": trained.seconds_per_step,
+        "peak_memory_bytes": trained.peak_memory,
+        "side_by_side": trained.side_by_side,
     }
 
 

@@ -75,7 +75,12 @@ def crop_offset(
     """Where the network's input begins in the raw image: found by cropping a map of its own coordinates."""
     _, height, width = image_shape
     grid = torch.arange(height * width, dtype=torch.float32).view(1, 1, height, width)
-    corner = parse(augment).at_test(grid)
+    transforms = parse(augment)
+    if not transforms.crops_only_at_test:
+        raise ConfigError(
+            f"model: expected one that takes images as they are, got one trained with {transforms}; export it to ONNX"
+        )
+    corner = transforms.at_test(grid)
     if tuple(corner.shape[2:]) != in_shape[1:]:
         raise ConfigError(f"model: expected images of {in_shape[1:]} after cropping, got {tuple(corner.shape[2:])}")
     row, column = divmod(int(corner[0, 0, 0, 0]), width)

@@ -23,6 +23,7 @@ from purecaps.data.types import Split
 from purecaps.errors import ConfigError, PurecapsError
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.files import atomic_write
+from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo
 from purecaps.nn import CapsConv2d
 
@@ -266,7 +267,7 @@ def _both_scores(
     """Scores [N, K] of the raw images by PyTorch and by onnxruntime."""
     session = open_session(path)
     expected, got = [], []
-    for part in raw.split(batch or _CHECK_BATCH):
+    for part in raw.split(batch or min(_CHECK_BATCH, eval_batch(trained.model))):
         count = len(part)
         if batch is not None and count < batch:
             part = torch.cat([part, part.new_zeros(batch - count, *part.shape[1:])])

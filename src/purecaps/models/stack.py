@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
+from purecaps.models.guided import Guided, is_guided, stack_obstacle
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.ops.triton.problem import memory_order
 from purecaps.ops.validation import shape_text
@@ -32,6 +33,9 @@ class ModelStack(nn.Module):
         super().__init__()
         if not models:
             raise ConfigError("models: expected at least one network, got none")
+        obstacle = stack_obstacle(models[0])
+        if obstacle is not None:
+            raise ConfigError(f"models: expected networks that can be stacked, got {obstacle}; train them in turn")
         self.size = len(models)
         # In a list, so that its own weights are not registered as this module's.
         self._template = [copy.deepcopy(models[0])]
@@ -49,7 +53,12 @@ class ModelStack(nn.Module):
         return self._template[0]
 
     def forward(self, images: Tensor) -> Tensor:
-        return self._each(self._template[0], "", images)
+        scores: Tensor = self._each(self._template[0], "", images)
+        return scores
+
+    def guided(self, images: Tensor, labels: Tensor) -> Guided:
+        """Each network's `guided`: scores [S, B, num_classes] and penalties [S]; the networks must have the hook."""
+        return Guided(*self._each(_GuidedByLabels(self._template[0]), "network.", images, labels))
 
     def radii(self, images: Tensor) -> Tensor | None:
         """Each network's `PCapsNet.radii` [S, B, num_classes, H', W']; None where one network gives none."""
@@ -57,23 +66,22 @@ class ModelStack(nn.Module):
         if not isinstance(template, PCapsNet):
             return None
         try:
-            return self._each(_Radii(template), "network.", images)
+            radii: Tensor = self._each(_Radii(template), "network.", images)
+            return radii
         except _NotAtHandError:
             return None
 
-    def _each(self, module: nn.Module, prefix: str, images: Tensor) -> Tensor:
+    def _each(self, module: nn.Module, prefix: str, images: Tensor, *more: Tensor) -> Any:
         """`module`, whose weights are named as the networks' with a prefix, for each network and its images."""
         if images.dim() != 5 or images.shape[0] != self.size:
             raise ConfigError(f"images: expected [{self.size}, B, C, H, W], got {shape_text(images.shape)}")
         weights = {prefix + name: self.weights[flat] for flat, name in self._names.items()}
 
-        def one(weights: dict[str, Tensor], images: Tensor) -> Tensor:
-            out: Tensor = torch.func.functional_call(module, weights, (images,))
-            return out
+        def one(weights: dict[str, Tensor], *inputs: Tensor) -> Any:
+            return torch.func.functional_call(module, weights, inputs)
 
         # "different": where layers draw random numbers, each network draws its own.
-        out: Tensor = torch.func.vmap(one, randomness="different")(weights, images)
-        return out
+        return torch.func.vmap(one, randomness="different")(weights, images, *more)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # The template's buffers (input standardisation) must be where the weights are.
@@ -119,3 +127,15 @@ class _Radii(nn.Module):
         if radii is None:
             raise _NotAtHandError
         return radii
+
+
+class _GuidedByLabels(nn.Module):
+    """A network whose output is `guided`."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor, labels: Tensor) -> Guided:
+        assert is_guided(self.network)
+        return self.network.guided(images, labels)

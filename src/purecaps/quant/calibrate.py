@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from purecaps.data.transforms import parse
 from purecaps.data.types import Dataset
 from purecaps.errors import ConfigError
 from purecaps.evaluate.trained import TrainedModel
@@ -52,6 +53,11 @@ def require_quantisable(trained: TrainedModel) -> PCapsNet:
     if info.preprocess == "gcn_zca":
         raise ConfigError(
             "model: expected one that takes images as they are, got one of whitened images, which are not 8-bit; "
+            'train it with preprocess "standardise"'
+        )
+    if not parse(info.augment).crops_only_at_test:
+        raise ConfigError(
+            f"model: expected one that takes images as they are, got one trained with {', '.join(info.augment)}; "
             'train it with preprocess "standardise"'
         )
     for index, block in enumerate(model.capsule_blocks()):

@@ -19,11 +19,12 @@ from purecaps.quant.convert import output_scale, quantise_kernel
 from purecaps.train.checkpoint import State
 from purecaps.train.log import Silent, Watcher
 from purecaps.train.loop import DivergedError
+from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import get_recipe
 from purecaps.train.schedule import learning_rate
-from purecaps.train.step import EagerStepper, make_optimiser
+from purecaps.train.step import EagerStepper
 
 STEPS = 2000
 LR = 5e-4

@@ -1,8 +1,19 @@
 """Training: recipes, the one loop, and checkpoints it can go on from."""
 
 from purecaps.train.config import RunConfig, pick_device
-from purecaps.train.loop import TrainedRun, Trainer, train
+from purecaps.train.loop import TrainedRun, Trainer
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import RECIPES, get_recipe
+from purecaps.train.seeds import make_trainer, train
 
-__all__ = ["RECIPES", "Recipe", "RunConfig", "TrainedRun", "Trainer", "get_recipe", "pick_device", "train"]
+__all__ = [
+    "RECIPES",
+    "Recipe",
+    "RunConfig",
+    "TrainedRun",
+    "Trainer",
+    "get_recipe",
+    "make_trainer",
+    "pick_device",
+    "train",
+]

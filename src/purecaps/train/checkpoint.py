@@ -30,7 +30,7 @@ class State:
 
     Args:
         model: the network in training.
-        optimiser: Adam over the model's parameters, in their order.
+        optimiser: over the model's parameters, in their order.
         averaged: the EMA weights by parameter name; empty where the recipe keeps none.
     """
 
@@ -84,7 +84,7 @@ def restore(state: State, tensors: Mapping[str, Tensor], *, what: str) -> None:
         raise CheckpointError(f"{what}: expected averaged weights {sorted(state.averaged)}, got {sorted(averaged)}")
     for name, tensor in state.averaged.items():
         tensor.copy_(averaged[name])
-    fused = state.optimiser.param_groups[0]["fused"]
+    fused = state.optimiser.param_groups[0].get("fused")
     for name, parameter in state.model.named_parameters():
         counter_device = parameter.device if fused else torch.device("cpu")
         saved = _below(f"optimiser.{name}.", tensors)

@@ -28,7 +28,7 @@ class RunConfig:
         recipe_name: the recipe that `recipe` started from.
         recipe: how to train.
         seed: initial weights, order of images and their transforms.
-        seeds: how many networks to train side by side, with the seeds from `seed` on.
+        seeds: how many networks to train, side by side where they can be, with the seeds from `seed` on.
         image_size: (height, width) that a folder's images are resized to; None takes them as they are.
         channels: 1 or 3 for a folder's images; None finds out.
     """

@@ -21,17 +21,19 @@ from torch import Tensor, nn
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import ConfigError, DataError, PurecapsError
+from purecaps.models.guided import eval_batch
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
 from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
 from purecaps.train.config import RunConfig
 from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher, require_tensorboard
+from purecaps.train.loss import loss_of
+from purecaps.train.meter import Meter
+from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import Prepared, prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
-from purecaps.train.step import Stepper, arithmetic, graph_obstacle, loss_of, make_optimiser, make_stepper
-
-EVAL_BATCH = 1000
+from purecaps.train.step import Stepper, arithmetic, graph_obstacle, make_stepper
 
 
 class DivergedError(PurecapsError):
@@ -52,6 +54,9 @@ class TrainedRun:
         prepared: the loaders of its data.
         history: the rows of metrics.
         seconds: time spent in training steps, over all sittings.
+        seconds_per_step: of a step once the run is under way; of all networks together where they ran side by side.
+        peak_memory: most bytes that were allocated on the device in training; None where it is not a CUDA device.
+        side_by_side: how many networks were trained at once.
     """
 
     models: list[nn.Module]
@@ -59,6 +64,9 @@ class TrainedRun:
     prepared: Prepared
     history: list[Row]
     seconds: float
+    seconds_per_step: float | None = None
+    peak_memory: int | None = None
+    side_by_side: int = 1
 
     @property
     def model(self) -> nn.Module:
@@ -116,7 +124,7 @@ class Trainer:
             {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()} if self.recipe.ema else {}
         )
         self.state = State(self.model, make_optimiser(self.model, self.recipe), self.averaged)
-        self.step, self.seconds = 0, 0.0
+        self.step, self.meter = 0, Meter(device)
         self._stop_asked = False
 
     def _new_network(self, seed: int) -> nn.Module:
@@ -137,6 +145,7 @@ class Trainer:
                 stack.enter_context(self._signals())
                 stack.enter_context(arithmetic(self.recipe, self.device))
                 board = self._board(stack)
+                self.meter.forget_peak()
                 stepper = make_stepper(self.state, self.prepared.train, self.recipe, self.step, graph=self.graph)
                 while self.step < self.recipe.steps:
                     row = self._window(stepper)
@@ -149,7 +158,16 @@ class Trainer:
         except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
         finished = [network.eval() for network in self._evaluated_networks()]
-        return TrainedRun(finished, self.model_options, self.prepared, metrics.rows, self.seconds)
+        return TrainedRun(
+            finished,
+            self.model_options,
+            self.prepared,
+            metrics.rows,
+            self.meter.seconds,
+            self.meter.seconds_per_step,
+            self.meter.peak_memory,
+            self.config.seeds,
+        )
 
     def _board(self, stack: contextlib.ExitStack) -> TensorBoard | None:
         if not self.tensorboard:
@@ -164,7 +182,7 @@ class Trainer:
         _stop_if_not_finite(losses, first, self.prepared.train)
         self.step = first + len(losses)
         taken = time.perf_counter() - begun
-        self.seconds += taken
+        self.meter.add(taken, len(losses))
         images = len(losses) * recipe.batch_size
         row: Row = {
             "step": self.step,
@@ -172,11 +190,12 @@ class Trainer:
             **self._of_seeds("error", 100 * mistakes / images),
             "lr": learning_rate(recipe, self.step - 1),
             "images_per_s": images * len(self.config.all_seeds) / taken,
-            "seconds": self.seconds,
+            "seconds": self.meter.seconds,
         }
         if self._due(first, recipe.eval_every):
             for prefix, loader in (("val", self.prepared.val), ("train", self.prepared.probe)):
                 row |= self._looked_at(prefix, loader)
+            self.meter.forget_peak()
         if self._due(first, recipe.checkpoint_every) or self._stop_asked:
             self._save()
         return row
@@ -229,10 +248,11 @@ class Trainer:
                 f"got others from {self.config.data}"
             )
         restore(self.state, tensors, what=str(self.out))
-        self.step, self.seconds = meta["step"], meta["seconds"]
+        self.step = meta["step"]
+        self.meter.restore(meta)
 
     def _save(self) -> None:
-        meta = {"config": self.config.as_dict(), "seconds": self.seconds, "data_digest": self.data_digest}
+        meta = {"config": self.config.as_dict(), "data_digest": self.data_digest, **self.meter.as_dict()}
         save_checkpoint(self.out / "checkpoints", self.step, self.state, meta)
 
     @contextlib.contextmanager
@@ -255,17 +275,12 @@ class Trainer:
                 signal.signal(number, handler)
 
 
-def train(config: RunConfig, dataset: Dataset, out: Path, **options: Any) -> TrainedRun:
-    """Trains a network: `Trainer` with these arguments, run to its end."""
-    return Trainer(config, dataset, out, **options).run()
-
-
 @torch.inference_mode()
 def validate(model: nn.Module, loader: DeviceLoader, recipe: Recipe) -> Row:
     """Loss and error (percent) over a loader's images, in order and untransformed."""
     model.eval()
     loss, wrong, count = 0.0, 0, 0
-    for images, labels in loader.eval_batches(EVAL_BATCH):
+    for images, labels in loader.eval_batches(eval_batch(model)):
         scores = model(images)
         loss += float(loss_of(recipe, scores, labels)) * len(labels)
         wrong += int((scores.argmax(dim=1) != labels).sum())

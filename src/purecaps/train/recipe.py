@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from purecaps.data.transforms import parse
+from purecaps.data.transforms import Compose, parse
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.nn.conv import COEFFICIENTS
 from purecaps.nn.init import SCHEMES
 from purecaps.ops.geometry import SQUASH_GRADIENTS
 
-LOSSES = ("margin", "cross_entropy")
-SCHEDULES = ("step", "cosine", "constant")
+LOSSES = ("margin", "cross_entropy", "spread")
+OPTIMISERS = ("adamw", "adam", "rmsprop", "sgd")
+SCHEDULES = ("step", "exponential", "inverse", "milestones", "cosine", "constant")
 PREPROCESSING = ("none", "standardise", "gcn_zca")
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -33,21 +34,26 @@ class Recipe:
 
     steps: int = option(30_000, "Number of training steps.")
     batch_size: int = option(128, "Images in each step.")
-    lr: float = option(0.002, "Peak learning rate of Adam.")
+    optimiser: str = option("adamw", "How gradients become steps", OPTIMISERS)
+    lr: float = option(0.002, "Peak learning rate.")
     schedule: str = option("step", "How the learning rate falls", SCHEDULES)
-    step_every: int = option(4000, "With schedule=step: steps between two falls.")
-    step_factor: float = option(0.5, "With schedule=step: what the rate is multiplied with.")
+    step_every: int = option(4000, "With schedule step, exponential: steps to a fall; inverse: steps to half the rate.")
+    step_factor: float = option(0.5, "With schedule step, exponential, milestones: what the rate is multiplied with.")
+    milestones: tuple[float, ...] = option((), "With schedule milestones: shares of the steps where it falls.")
+    min_lr: float = option(0.0, "What the rate does not fall below.")
     warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.")
-    beta1: float = option(0.9, "Adam's decay of the gradient average.")
-    beta2: float = option(0.999, "Adam's decay of the squared-gradient average.")
-    adam_eps: float = option(1e-8, "Adam's epsilon.")
-    weight_decay: float = option(0.0, "Decoupled weight decay (AdamW).")
+    beta1: float = option(0.9, "Decay of the gradient average: Adam's beta1, SGD's momentum.")
+    beta2: float = option(0.999, "Decay of the squared-gradient average: Adam's beta2, RMSprop's alpha.")
+    adam_eps: float = option(1e-8, "Adam's and RMSprop's epsilon.")
+    weight_decay: float = option(0.0, "Weight decay: decoupled with adamw, else added to the gradient.")
     grad_clip: float = option(0.0, "Largest norm of the whole gradient; 0 does not clip.")
     ema: float = option(0.0, "Decay of the averaged weights that are evaluated and saved; 0 keeps none.")
     loss: str = option("margin", "What is minimised", LOSSES)
     m_pos: float = option(0.5, "Margin loss: length that the true class should exceed.")
     m_neg: float = option(0.1, "Margin loss: length that other classes should stay below.")
     lam: float = option(0.5, "Margin loss: weight of the other classes.")
+    spread_from: float = option(0.2, "Spread loss: margin of the first step.")
+    spread_to: float = option(0.9, "Spread loss: margin of the last step.")
     scale: float = option(10.0, "Cross-entropy: what scores are multiplied with; 1 for logits.")
     label_smoothing: float = option(0.0, "Cross-entropy: share of the target spread over all classes.")
     adversary_eps: float = option(0.0, "Adversarial training: the most that a pixel of [0, 1] changes; 0 is none.")
@@ -82,19 +88,27 @@ class Recipe:
             self._require(name, "a finite number above 0", 0 < getattr(self, name) < math.inf)
         for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup", "adversary_eps", "init_correlation"):
             self._require(name, "a number in [0, 1)", 0 <= getattr(self, name) < 1)
-        for name in ("weight_decay", "grad_clip", "val_size", "probe_size", "m_neg", "lam"):
+        for name in ("weight_decay", "min_lr", "grad_clip", "val_size", "probe_size", "m_neg", "lam", "spread_from"):
             self._require(name, "a finite number >= 0", 0 <= getattr(self, name) < math.inf)
         self._require("m_pos", "a number above m_neg", self.m_pos > self.m_neg)
+        self._require("spread_to", "a number from spread_from on", self.spread_from <= self.spread_to < math.inf)
+        self._require("milestones", "shares between 0 and 1", all(0 < share < 1 for share in self.milestones))
+        if self.schedule == "milestones":
+            self._require("milestones", "one or more with schedule milestones", len(self.milestones) > 0)
         for item in dataclasses.fields(self):
             choices, value = item.metadata["choices"], getattr(self, item.name)
             if choices and value is not None and value not in choices:
                 raise unknown_name(item.name, str(value), choices)
-        if self.adversary_eps and self.preprocess == "gcn_zca":
+        self._check_adversary(parse(self.augment))
+
+    def _check_adversary(self, augment: Compose) -> None:
+        without_range = ["preprocess gcn_zca"] if self.preprocess == "gcn_zca" else []
+        without_range += [f"augment {each}" for each in augment.transforms if not each.keeps_range]
+        if self.adversary_eps and without_range:
             raise ConfigError(
-                "adversary_eps: expected 0 with preprocess gcn_zca: whitened images have no range of pixels to stay "
-                f"in, got {self.adversary_eps}"
+                f"adversary_eps: expected 0 with {without_range[0]}: such images have no range of pixels to stay in, "
+                f"got {self.adversary_eps}"
             )
-        parse(self.augment)
 
     def _require(self, name: str, expected: str, holds: bool) -> None:
         if not holds:
@@ -107,12 +121,17 @@ class Recipe:
             raise unknown_name("recipe option", name, known)
         return dataclasses.replace(self, **changes)
 
+    def in_steps(self, steps: int) -> Recipe:
+        """The same recipe in fewer or more steps: its schedule shrinks or stretches with them."""
+        return self.replace(steps=steps, step_every=max(1, round(self.step_every * steps / self.steps)))
+
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
-        return cls().replace(**{**values, "augment": tuple(values["augment"])})
+        sequences = {name: tuple(values[name]) for name in ("augment", "milestones") if name in values}
+        return cls().replace(**{**values, **sequences})
 
     def model_options(self) -> dict[str, Any]:
         """What the recipe asks of the network itself; what it leaves open is not passed on."""

@@ -1,10 +1,11 @@
-"""The named recipes: the paper's, its authors', and ours."""
+"""The named recipes: the paper's, its authors', ours, and those of the routing networks' authors."""
 
 from __future__ import annotations
 
 from purecaps.data.types import Dataset
 from purecaps.errors import unknown_name
 from purecaps.train.recipe import Recipe
+from purecaps.train.zoo_recipes import ZOO_CIFAR_RECIPES, ZOO_RECIPES
 
 # The appendix, "Meta-parameters & Data Augmentation", to the letter. The optimiser is not named there: Adam, as in
 # the authors' code.
@@ -88,15 +89,21 @@ RECIPES: dict[str, Recipe] = {
     "authors": AUTHORS,
     "cnn": CNN,
     "cnn_small": CNN_SMALL,
+    **ZOO_RECIPES,
 }
-CIFAR_RECIPES: dict[str, Recipe] = {"default": DEFAULT_CIFAR, "best": BEST_CIFAR, "paper": PAPER_CIFAR}
+CIFAR_RECIPES: dict[str, Recipe] = {
+    "default": DEFAULT_CIFAR,
+    "best": BEST_CIFAR,
+    "paper": PAPER_CIFAR,
+    **ZOO_CIFAR_RECIPES,
+}
 
 
 def get_recipe(name: str, dataset: Dataset) -> Recipe:
     """The recipe of that name for a data set.
 
-    CIFAR-10 has recipes of its own, as in the paper. Of any other set no more than a tenth is held out, and where ours
-    are to train on colour images, they standardise them.
+    CIFAR-10 has recipes of its own, as in the paper. Of any other set no more than a tenth is held out, and colour
+    images are standardised but by the paper's recipe and its authors'.
     """
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
@@ -105,6 +112,6 @@ def get_recipe(name: str, dataset: Dataset) -> Recipe:
     if is_cifar and name in CIFAR_RECIPES:
         return CIFAR_RECIPES[name]
     recipe = RECIPES[name]
-    if name in ("default", "best", *FOR_LOGITS) and dataset.in_shape[0] > 1:
+    if name not in ("paper", "authors") and dataset.in_shape[0] > 1:
         recipe = recipe.replace(preprocess="standardise")
     return recipe.replace(val_size=min(recipe.val_size, len(dataset.train) // 10))

@@ -1,27 +1,22 @@
-"""One training step: sample, augment, forward, loss, backward, Adam, averaging. Run as it is, or as a CUDA graph."""
+"""One training step: sample, augment, forward, loss, backward, optimiser, averaging. As it is, or as a CUDA graph."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.random import key
-from purecaps.losses import length_cross_entropy, margin_loss
-from purecaps.models import PCapsNet
 from purecaps.models.stack import ModelStack
 from purecaps.ops import triton as fused
-from purecaps.ops.triton.length_loss import MOST_CLASSES
-from purecaps.ops.triton.length_loss import cross_entropy as fused_cross_entropy
-from purecaps.ops.triton.length_loss import margin_loss as fused_margin_loss
 from purecaps.train import adversary
-from purecaps.train.adam import AdamW
 from purecaps.train.checkpoint import State
+from purecaps.train.loss import loss_and_mistakes
+from purecaps.train.optimiser import clip_gradients, put_rate_on_device
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
 
@@ -56,7 +51,7 @@ class EagerStepper:
                 group["lr"] = learning_rate(self.recipe, step)
             images, labels = self.loader.batch(step)
             images = against(self.state.model, images, labels, self.recipe, self.loader, step)
-            loss, wrong = update(self.state, images, labels, self.recipe)
+            loss, wrong = update(self.state, images, labels, self.recipe, step)
             if self.state.averaged:
                 average(self.state, min(self.recipe.ema, _young_decay(step)))
             losses.append(loss)
@@ -95,8 +90,7 @@ class GraphStepper:
         self._losses = torch.zeros(recipe.log_every, *stacked, device=device)
         self._mistakes = torch.zeros(stacked, dtype=torch.int64, device=device)
         self._epoch = -1
-        for group in state.optimiser.param_groups:
-            group["lr"], group["capturable"] = self._rate, True
+        put_rate_on_device(state.optimiser, self._rate)
         self._set_epoch(step)
         self._graph = self._capture()
 
@@ -125,7 +119,7 @@ class GraphStepper:
         recipe, step = self.recipe, self._step
         images, labels = self.loader.take_in_order(self._order, step)
         images = against(self.state.model, images, labels, recipe, self.loader, step)
-        loss, wrong = update(self.state, images, labels, recipe)
+        loss, wrong = update(self.state, images, labels, recipe, step)
         if self.state.averaged:
             young = (1 + step) / (10 + step)
             average(self.state, young.clamp(max=recipe.ema))
@@ -193,67 +187,24 @@ def against(
     if not recipe.adversary_eps:
         return images
     stream = key(loader.seed, adversary.STREAM, step, device=images.device)
-    return adversary.harden(images, recipe, stream, lambda at: loss_and_mistakes(model, at, labels, recipe)[0])
+    return adversary.harden(images, recipe, stream, lambda at: loss_and_mistakes(model, at, labels, recipe, step)[0])
 
 
-def update(state: State, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def update(
+    state: State, images: Tensor, labels: Tensor, recipe: Recipe, step: int | Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """One gradient step on a batch; returns the loss and how many images were mistaken, on the device.
 
     For a stack of networks both have its axis: [S]. The networks share no weights, so the gradient of the sum of their
     losses is each network's own.
     """
-    loss, wrong = loss_and_mistakes(state.model, images, labels, recipe)
+    loss, wrong = loss_and_mistakes(state.model, images, labels, recipe, step)
     state.optimiser.zero_grad(set_to_none=True)
     loss.backward(torch.ones_like(loss))
     if recipe.grad_clip:
         clip_gradients(state.model, recipe.grad_clip, stacked=isinstance(state.model, ModelStack))
     state.optimiser.step()
     return loss.detach(), wrong
-
-
-def loss_and_mistakes(model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """The loss of a batch and how many of its images are mistaken; [S] each for a stack of networks."""
-    stacked = isinstance(model, ModelStack)
-    with autocast(recipe, images.device):
-        radii = _radii(model, images)
-        scores = model(images) if radii is None else None
-    if scores is None:
-        assert radii is not None
-        loss, wrong = loss_of_radii(recipe, radii if stacked else radii[None], labels if stacked else labels[None])
-        return (loss, wrong) if stacked else (loss.squeeze(0), wrong.squeeze(0))
-    measure = functools.partial(loss_of, recipe)
-    loss = (torch.func.vmap(measure) if stacked else measure)(scores.float(), labels)
-    with torch.no_grad():
-        wrong = (scores.argmax(dim=-1) != labels).sum(dim=-1)
-    return loss, wrong
-
-
-def _radii(model: nn.Module, images: Tensor) -> Tensor | None:
-    """`PCapsNet.radii` where the loss has a kernel that starts from them."""
-    network = model.template if isinstance(model, ModelStack) else model
-    if not isinstance(network, PCapsNet) or network.head.pool != "mean" or network.num_classes > MOST_CLASSES:
-        return None
-    assert isinstance(model, ModelStack | PCapsNet)
-    return model.radii(images)
-
-
-def loss_of_radii(recipe: Recipe, radii: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """As `loss_of` on the scores of radii [S, B, K, H', W'], and how many images are mistaken: [S] each."""
-    if recipe.loss == "margin":
-        return fused_margin_loss(radii, labels, recipe.m_pos, recipe.m_neg, recipe.lam)
-    return fused_cross_entropy(radii, labels, recipe.scale, recipe.label_smoothing)
-
-
-@torch.no_grad()
-def clip_gradients(model: nn.Module, limit: float, *, stacked: bool) -> None:
-    """Scales the whole gradient of a network down to a norm of `limit`; in a stack, of each network by itself."""
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    axes = [tuple(range(1 if stacked else 0, gradient.dim())) for gradient in gradients]
-    squares = [gradient.square().sum(dim=dims) for gradient, dims in zip(gradients, axes, strict=True)]
-    norm = torch.stack(squares).sum(dim=0).sqrt()  # [] or [S]
-    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
-    for gradient, dims in zip(gradients, axes, strict=True):
-        gradient.mul_(factor.view(*factor.shape, *(1 for _ in dims)))
 
 
 @torch.no_grad()
@@ -268,43 +219,19 @@ def _young_decay(step: int) -> float:
     return (1 + step) / (10 + step)
 
 
-def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay, fused into one kernel where the device has it."""
-    return AdamW(
-        model.parameters(),
-        lr=recipe.lr,
-        betas=(recipe.beta1, recipe.beta2),
-        eps=recipe.adam_eps,
-        weight_decay=recipe.weight_decay,
-        fused=next(model.parameters()).device.type in ("cpu", "cuda"),
-    )
-
-
-def loss_of(recipe: Recipe, scores: Tensor, labels: Tensor) -> Tensor:
-    """The recipe's loss of class scores [B, K]."""
-    if recipe.loss == "margin":
-        return margin_loss(scores, labels, m_pos=recipe.m_pos, m_neg=recipe.m_neg, lam=recipe.lam)
-    return length_cross_entropy(scores, labels, scale=recipe.scale, label_smoothing=recipe.label_smoothing)
-
-
-def autocast(recipe: Recipe, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    if recipe.precision == "bf16":
-        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
-    return contextlib.nullcontext()
-
-
 @contextlib.contextmanager
 def arithmetic(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Convolutions in TF32 only where the recipe says so: cuDNN would take it by default."""
+    """TF32 only where the recipe says so, in convolutions, where cuDNN would take it by default, and in products."""
     if device.type != "cuda":
         yield
         return
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = recipe.precision != "fp32"
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = cudnn.allow_tf32, matmul.allow_tf32
+    cudnn.allow_tf32 = matmul.allow_tf32 = recipe.precision != "fp32"
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = before
+        cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 def _tensors(state: State, step: Tensor) -> dict[str, Tensor]:
@@ -325,5 +252,5 @@ def _put_back(state: State, step: Tensor, before: dict[str, Tensor]) -> None:
     for name, tensor in _tensors(state, step).items():
         if name in before:
             tensor.copy_(before[name])
-        else:  # Adam makes its moments in the first step; before it they are zero
+        else:  # optimisers make their averages in the first step; before it they are zero
             tensor.zero_()

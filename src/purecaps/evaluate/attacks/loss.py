@@ -57,4 +57,5 @@ class AttackLoss:
 def default_loss(model: nn.Module, name: str = "cross_entropy") -> AttackLoss:
     """The loss of that name for a model; cross-entropy takes a capsule network's lengths times 20."""
     network = model.network if isinstance(model, UnitPixels) else model
-    return AttackLoss(name, LENGTH_SCALE if hasattr(network, "capsules") else 1.0)
+    has_lengths = getattr(network, "scores_are_lengths", hasattr(network, "capsules"))
+    return AttackLoss(name, LENGTH_SCALE if has_lengths else 1.0)

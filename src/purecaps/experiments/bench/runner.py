@@ -12,8 +12,8 @@ from purecaps.experiments.bench.case import Case
 from purecaps.experiments.bench.contenders import Contender, Way
 from purecaps.experiments.bench.outcome import Measured
 from purecaps.experiments.bench.timing import Prepared
+from purecaps.train.optimiser import make_optimiser
 from purecaps.train.recipe import Recipe
-from purecaps.train.step import make_optimiser
 
 # Small, so that thousands of steps on one batch take the weights nowhere.
 RATE = 1e-4

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.losses import length_cross_entropy
+from purecaps.train.loss import loss_and_mistakes
 from purecaps.train.recipe import Recipe
-from purecaps.train.step import loss_and_mistakes
 
 MODES = ("forward", "train", "inference")
 # What class lengths are multiplied with in the loss, by every contender and in the specification.

@@ -6,6 +6,7 @@ import torch
 import purecaps
 from purecaps import Layer, PCapsNet, create_model, list_models
 from purecaps.errors import ConfigError, UnknownNameError
+from purecaps.models.guided import is_guided
 
 PARAMETERS = {
     "pcapsnet0": 170_784,
@@ -28,7 +29,12 @@ def test_every_model_maps_images_to_scores(name):
 @pytest.mark.parametrize("name", list_models())
 def test_every_model_has_a_gradient_for_every_parameter(name):
     model = create_model(name)
-    model(torch.rand(3, *model.in_shape)).sum().backward()
+    images = torch.rand(3, *model.in_shape)
+    if is_guided(model):
+        scores, penalty = model.guided(images, torch.tensor([2, 0, 1]))
+        (sum(each.sum() for each in scores) + penalty).backward()
+    else:
+        model(images).sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() and (p.grad != 0).any() for p in model.parameters())
 
 

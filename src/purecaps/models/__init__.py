@@ -6,7 +6,15 @@ from typing import Any
 
 from torch import nn
 
-from purecaps.models import cnn as cnn  # importing them registers their networks
+from purecaps.models import attncaps as attncaps  # importing them registers their networks
+from purecaps.models import capsnet as capsnet
+from purecaps.models import cnn as cnn
+from purecaps.models import dcnet as dcnet
+from purecaps.models import efficient_capsnet as efficient_capsnet
+from purecaps.models import idpa_capsnet as idpa_capsnet
+from purecaps.models import kernel_density_capsnet as kernel_density_capsnet
+from purecaps.models import matrix_capsnet as matrix_capsnet
+from purecaps.models import mscaps as mscaps
 from purecaps.models import packing as packing
 from purecaps.models import paper as paper
 from purecaps.models.pcapsnet import Layer, PCapsNet

@@ -205,6 +205,21 @@ def test_a_plain_network_is_trained_and_used_but_not_written_as_c(here, digits_f
     assert not (here / "c").exists()
 
 
+def test_a_recipes_optimiser_schedule_and_loss_can_be_changed_and_gone_on_with(here, digits_file, capsys):
+    words = ["--optimiser", "sgd", "--schedule", "milestones", "--milestones", "0.4", "--milestones", "0.8"]
+    words += ["--loss", "spread", "--augment", "contrast:0.2", "--augment", "standardise", "--lr", "0.1"]
+    run = ["train", "--model", "pcapsnet1", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
+    assert purecaps(*run, *words) == 0
+    recipe = json.loads((here / "run" / "config.json").read_text())["recipe"]
+    assert (recipe["optimiser"], recipe["milestones"], recipe["loss"]) == ("sgd", [0.4, 0.8], "spread")
+    rates = [json.loads(line)["lr"] for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rates == pytest.approx([0.1, 0.05, 0.025])
+    assert purecaps(*run, *words, "--resume") == 0
+    assert purecaps(*run, "--milestones", "0.5", "--resume") == 1
+    assert "--milestones: expected (0.4, 0.8), as the run in run was begun with, got (0.5,)" in capsys.readouterr().err
+    assert purecaps("eval", "--checkpoint", "run", "--data", digits_file, "--device", "cpu") == 0
+
+
 def test_models_lists_parameters_and_work(capsys):
     assert purecaps("models", "pcapsnet2") == 0
     text = capsys.readouterr().out

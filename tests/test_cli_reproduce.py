@@ -49,6 +49,9 @@ def test_the_list_says_what_is_there_and_what_is_left(here, capsys):
     (line,) = [line for line in lines if "table1/pcapsnet0-paper" in line]
     assert line.split()[1:5] == ["not", "run", "66", "s"]
     assert lines[-1].startswith("left in all: ")
+    jobs = [line.split()[0] for line in lines if line.startswith("  ") and "/" in line.split()[0]]
+    assert len(jobs) == len(set(jobs)), "what entries share is listed once"
+    assert "  and 27 of those above" in [line.rstrip() for line in lines]
     assert purecaps("reproduce", "table5", "--list", "--only", "cpu") == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
     assert list(here.iterdir()) == [], "a list writes nothing"

@@ -95,7 +95,8 @@ def test_every_public_name_of_the_contract_is_documented():
 
     public = [
         purecaps.create_model, purecaps.list_models, purecaps.PCapsNet, purecaps.Layer, ops.caps_conv2d, ops.caps_block,
-        ops.squash, ops.refold, nn.CapsConv2d, nn.CapsBlock, nn.LengthHead, losses.margin_loss,
+        ops.squash, ops.refold, nn.CapsConv2d, nn.CapsBlock, nn.LengthHead, nn.PrimaryCapsules,
+        nn.ConvCapsules, nn.FullyConnectedCapsules, *nn.routing.ROUTINGS.values(), losses.margin_loss,
         losses.length_cross_entropy, data.load, data.Dataset, data.Split,
     ]  # fmt: skip
     for thing in public:

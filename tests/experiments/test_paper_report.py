@@ -53,7 +53,7 @@ def test_a_line_reads_paper_ours_and_verdict(place):
     assert line_of(text, "pcapsnet0", "| our best |")[-1] == "**better by 0.10**"
     assert line_of(text, "pcapsnet3", "| our best |")[4:] == ["not run yet", "–", "–"]
     assert line_of(text, "DCNet++")[-1] == "*quoted*"
-    assert line_of(text, "| table1 |")[1:3] == ["1 inside, 1 better, 1 worse", "3 of 6"]
+    assert line_of(text, "| table1 |")[1:3] == ["1 inside, 1 better, 1 worse", "3 of 12"]
     assert "is reached or beaten by 2 of 3 recipes (the paper's, our best)" in text
 
 
@@ -141,3 +141,10 @@ def test_marks_of_markdown_and_html_are_kept_out_of_cells():
     )
     assert "x\\|y\\*z" in markdown_table(table)
     assert '<td class="n">&lt;b&gt;</td>' in html_table(table)
+
+
+def test_only_what_is_said_beside_a_number_is_broken_into_lines():
+    cells = tuple(map(Cell, ("a, b; c", "27.37 ± 1.00 (10 seeds); 3 did not learn, the others 1,234.5")))
+    page = html_table(Table("t", ("name", "error"), (Row(cells),), ("error",)))
+    assert "27.37 ± 1.00 (10 seeds);<br>3 did not learn,<br>the others 1,234.5</td>" in page
+    assert ">a, b; c</th>" in page

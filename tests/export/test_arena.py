@@ -6,7 +6,6 @@ import pytest
 
 from purecaps.export.arena import arena_size
 from purecaps.models import Layer, create_model, list_models
-from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.sizes import LayerSizes, layer_sizes
 from quantised_cases import CASES, own
 
@@ -57,7 +56,7 @@ def test_the_block_is_large_enough_and_no_larger(model, last_is_kept):
     assert not play(layers, size - 1, last_is_kept=last_is_kept)
 
 
-@pytest.mark.parametrize("name", [name for name in list_models() if isinstance(create_model(name), PCapsNet)])
+@pytest.mark.parametrize("name", list_models("pcapsnet?"))
 def test_maps_that_overlap_take_less_than_two_neighbours_side_by_side(name):
     layers = layer_sizes(create_model(name))
     assert arena_size(layers, last_is_kept=True) < max(layer.in_numbers + layer.out_numbers for layer in layers)

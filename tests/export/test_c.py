@@ -127,6 +127,13 @@ def test_the_report_counts_weights_memory_and_work(tmp_path):
             ),
             "got one of whitened images",
         ),
+        (
+            TrainedModel(
+                create_model("pcapsnet1"),
+                ModelInfo("pcapsnet1", (1, 28, 28), (1, 28, 28), 10, augment=("standardise",)),
+            ),
+            "got one trained with standardise; export it to ONNX",
+        ),
     ],
 )
 def test_what_c_cannot_take_is_refused(trained, message, tmp_path):

@@ -19,6 +19,7 @@ from purecaps.experiments.paper import (
     table4,
     table5,
     whitebox,
+    zoo,
 )
 from purecaps.experiments.paper.entry import Entry
 
@@ -38,6 +39,7 @@ ENTRIES: dict[str, Entry] = {
         correlation,
         generalisation,
         table5,
+        zoo,
         ablation_plain,
         ablation_coefficients,
         ablation_packing,

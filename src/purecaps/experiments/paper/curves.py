@@ -10,28 +10,16 @@ from torch import nn
 from purecaps.data.types import Dataset
 from purecaps.evaluate.generalisation import curves_of
 from purecaps.experiments.paper.job import Record
-from purecaps.experiments.paper.training import START_SECONDS, TrainingJob
+from purecaps.experiments.paper.training import TrainingJob
 from purecaps.train import TrainedRun
 
 
 @dataclass(frozen=True)
 class CurveJob(TrainingJob):
-    """N seeds of a network under a recipe that holds images out, with the curves of each.
-
-    Args:
-        ms: about how many milliseconds a step takes on one H200, of one network and of each one more beside it.
-    """
-
-    ms: tuple[float, float] = (0.1, 0.04)
+    """N seeds of a network under a recipe that holds images out, with the curves of each."""
 
     def what(self) -> dict[str, Any]:
         return {**super().what(), "kind": "curves"}
-
-    def seconds_left(self, record: Record | None) -> float:
-        count, steps, (one, more) = len(self._missing(record)), self.recipe.steps, self.ms
-        if not self.together:
-            return count * (START_SECONDS + steps * one / 1e3)
-        return START_SECONDS + steps * (one + more * (count - 1)) / 1e3 if count else 0.0
 
     def _evaluated(self, seed: int, network: nn.Module, trained: TrainedRun, dataset: Dataset) -> Record:
         curves = curves_of(trained.history, seed)

@@ -40,7 +40,9 @@ def html_table(table: Table) -> str:
 def _html_cells(row: Row, table: Table) -> Sequence[str]:
     cells = []
     for position, (cell, name) in enumerate(zip(row.cells, table.columns, strict=True)):
-        text = escape(cell.text)
+        # Numbers are not broken, so that what is said beside them needs lines of its own.
+        lines = re.split(r"(?<=[;,]) ", cell.text) if name in table.numeric else [cell.text]
+        text = "<br>".join(map(escape, lines))
         if cell.verdict is not None:
             text = f'<span class="verdict {cell.verdict.word}">{text}</span>'
         tag = 'th scope="row"' if position == 0 else "td"

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from purecaps.experiments.paper.cells import (
-    error_text,
-    fit_note,
-    mean_text,
-    plain,
-    quoted_row,
-    verdict_cell,
-)
+from purecaps.experiments.paper.cells import error_text, fit_note, mean_text, plain, verdict_cell
 from purecaps.experiments.paper.entry import Results, Row
 from purecaps.experiments.paper.figures import Line
 from purecaps.experiments.paper.scale import Scale
@@ -43,15 +34,6 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class System:
-    """Another system, as the paper quotes it."""
-
-    name: str
-    parameters: str
-    error: Published
-
-
 def name_of(model: str, recipe: str) -> str:
     return f"{HOME[model]}/{model}-{recipe}"
 
@@ -71,10 +53,6 @@ def job_of(model: str, recipe: str, scale: Scale) -> TrainingJob:
 
 def jobs(models: tuple[str, ...], scale: Scale) -> list[TrainingJob]:
     return [job_of(model, recipe, scale) for model in models for recipe in RECIPE_TEXT]
-
-
-def system_row(system: System) -> Row:
-    return quoted_row(system.name, system.parameters, "–", system.error.text(), "–", "–")
 
 
 def network_rows(model: str, results: Results) -> list[Row]:

@@ -152,8 +152,13 @@ def _recipe_text(record: Record) -> str:
         if name not in UNTOLD
         and value != (list(default) if isinstance(default := defaults.get(name), tuple) else default)
     }
-    texts = (f"{name} {' '.join(value) if isinstance(value, list) else value}" for name, value in changed.items())
-    return ", ".join(texts) or NONE
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in changed.items()) or NONE
+
+
+def _value_text(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    return " ".join(f"{each:.3g}" if isinstance(each, float) else str(each) for each in value)
 
 
 def _seeds_text(seeds: Sequence[int] | None) -> str:

@@ -13,9 +13,10 @@ from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, keep
 from purecaps.models.registry import build_model
 from purecaps.train.checkpoint import State
+from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import prepare
 from purecaps.train.recipe import Recipe
-from purecaps.train.step import arithmetic, make_optimiser, make_stepper
+from purecaps.train.step import arithmetic, make_stepper
 
 REVISION = 1
 WARM_UP = 10

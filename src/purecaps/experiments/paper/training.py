@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +23,14 @@ from purecaps.evaluate.averaging import CENTRE, NINE, AveragedViews
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, keep
+from purecaps.models.guided import EVAL_BATCH, eval_batch
 from purecaps.models.store import save_model
-from purecaps.train import Recipe, RunConfig, TrainedRun, Trainer
+from purecaps.train import Recipe, RunConfig, TrainedRun, make_trainer
 from purecaps.train.loop import InterruptedRunError
+from purecaps.train.seeds import remove_checkpoints
 from purecaps.train.step import arithmetic
 
 REVISION = 1  # of what this file does; raise it when numbers made before no longer stand
-EVAL_BATCH = 1000
 AVERAGED = {"mirrored too": CENTRE, "18 views": NINE}  # nine windows, each also mirrored
 
 # Milliseconds a step on one H200 in TF32, of one network and of each one more beside it. The first figures of
@@ -61,6 +61,8 @@ class TrainingJob(Job):
         images: how many images of each split are taken; None takes all.
         averaging: also evaluate by test-time averaging; the recipe must crop.
         together: train all seeds side by side; large networks, which fill a device alone, are trained one by one.
+        ms: about how many milliseconds a step takes on one H200, of one network and of each one more beside it; None
+            takes `STEP_MS`.
     """
 
     model: str
@@ -71,6 +73,7 @@ class TrainingJob(Job):
     images: int | None = None
     averaging: bool = False
     together: bool = True
+    ms: tuple[float, float] | None = None
 
     def what(self) -> dict[str, Any]:
         return {
@@ -96,9 +99,12 @@ class TrainingJob(Job):
         count = len(self._missing(record))
         if not count:
             return 0.0
-        one, more = STEP_MS[self.model]
+        one, more = self.ms or STEP_MS[self.model]
         passes = 1 + self.recipe.adversary_steps if self.recipe.adversary_eps else 1
-        return START_SECONDS + self.recipe.steps * passes * (one + more * (count - 1)) / 1e3
+        seconds = self.recipe.steps * passes / 1e3
+        if not self.together:
+            return count * (START_SECONDS + seconds * one)
+        return START_SECONDS + seconds * (one + more * (count - 1))
 
     def with_seeds(self, count: int) -> TrainingJob:
         return dataclasses.replace(self, seeds=count)
@@ -111,7 +117,7 @@ class TrainingJob(Job):
             done, parts = sorted([*done, *found], key=lambda run: run["seed"]), [*parts, part]
             keep(self, place, {**_spread([run["test_error"] for run in done]), "runs": done, "parts": parts})
             # Only now: until the numbers are kept, a kill must find the checkpoint.
-            shutil.rmtree(self.folder(place, seeds) / "checkpoints", ignore_errors=True)
+            remove_checkpoints(self.folder(place, seeds))
 
     def folder(self, place: Workplace, seeds: Sequence[int]) -> Path:
         """Where these seeds are trained; another recipe has another folder."""
@@ -144,13 +150,15 @@ class TrainingJob(Job):
             for block in self._blocks(gone):
                 place.say(f"{self.name}: training {len(block)} of it for the weights")
                 self._train(place, block)
-                shutil.rmtree(self.folder(place, block) / "checkpoints", ignore_errors=True)
+                remove_checkpoints(self.folder(place, block))
 
     def _train(self, place: Workplace, seeds: Sequence[int]) -> tuple[list[Record], Record]:
         dataset = place.dataset(self.data, self.images)
         config = RunConfig(self.model, self.data, self.recipe_name, self.recipe, seeds[0], len(seeds))
         out = self.folder(place, seeds)
-        trainer = Trainer(config, dataset, out, device=place.device, watcher=place.watcher(), deadline=place.deadline)
+        trainer = make_trainer(
+            config, dataset, out, device=place.device, watcher=place.watcher(), deadline=place.deadline
+        )
         try:
             trained = trainer.run()
         except InterruptedRunError as stop:
@@ -166,6 +174,7 @@ class TrainingJob(Job):
             "seeds": list(seeds),
             "command": f"{self.command} --seeds {self.seeds}",
             "train_seconds": round(trained.seconds, 1),
+            **runs.costs_of(trained),
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
             "versions": runs.versions(place.device),
@@ -177,7 +186,7 @@ class TrainingJob(Job):
 
     def _evaluated(self, seed: int, network: nn.Module, trained: TrainedRun, dataset: Dataset) -> Record:
         def result(model: nn.Module, loader: DeviceLoader) -> Any:
-            return evaluate(model, loader.eval_batches(EVAL_BATCH), num_classes=dataset.num_classes)
+            return evaluate(model, loader.eval_batches(eval_batch(model)), num_classes=dataset.num_classes)
 
         prepared = trained.prepared
         run: Record = {

@@ -27,7 +27,11 @@ class Published:
     source: str
 
     def text(self, digits: int = 2) -> str:
-        return f"{self.value:.{digits}f}" + ("" if self.spread is None else f" ± {self.spread:.{digits}f}")
+        if self.spread is None:
+            return f"{self.value:.{digits}f}"
+        # A spread of 0.005 is not to be rounded to twice itself.
+        fits = abs(round(self.spread, digits) - self.spread) < 1e-9
+        return f"{self.value:.{digits}f} ± " + (f"{self.spread:.{digits}f}" if fits else f"{self.spread:g}")
 
 
 @dataclass(frozen=True)

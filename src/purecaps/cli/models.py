@@ -12,7 +12,6 @@ from purecaps.cli.options import Device, Seed
 from purecaps.cli.support import out
 from purecaps.errors import unknown_name
 from purecaps.models import create_model, list_models
-from purecaps.models.cnn import ConvNet
 from purecaps.models.images import ImageNetwork
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.registry import get_entry
@@ -35,7 +34,7 @@ def models(
         with torch.device("meta"):  # sizes only: the largest has 140 MB of weights
             network = create_model(name)
         count = sum(parameter.numel() for parameter in network.parameters())
-        work = f"{network.multiply_adds():,}" if isinstance(network, PCapsNet | ConvNet | ImageNetwork) else "-"
+        work = f"{network.multiply_adds():,}" if isinstance(network, PCapsNet | ImageNetwork) else "-"
         shape = "x".join(map(str, get_entry(name).in_shape))
         table.add_row(name, f"{count:,}", work, shape, _pretrained_error(name))
     out.print(table)

@@ -7,17 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from purecaps.errors import ConfigError
-from purecaps.models.pcapsnet import ImageShape, check_in_shape, check_num_classes, per_channel
+from purecaps.models.images import MNIST, ImageNetwork, check_images
+from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
-from purecaps.ops.validation import check_floating, shape_text
 
-MNIST = (1, 28, 28)
 DROPOUT = 0.5  # the rate is not published; this is what Srivastava et al. (2014) advise for hidden units
 
 
-class ConvNet(nn.Module):
-    """Layers of PyTorch's own from an image to logits, with the standardisation of its input inside.
+class ConvNet(ImageNetwork):
+    """Layers of PyTorch's own from an image to logits.
 
     Args:
         layers: what to stack; the last map or vector has `num_classes` channels, and a map is averaged over positions.
@@ -30,9 +28,6 @@ class ConvNet(nn.Module):
         images [B, C, H, W] in [0, 1] -> logits [B, num_classes]
     """
 
-    mean: Tensor | None
-    std: Tensor | None
-
     def __init__(
         self,
         layers: Sequence[nn.Module],
@@ -42,31 +37,12 @@ class ConvNet(nn.Module):
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> None:
-        super().__init__()
-        self.in_shape = in_shape
-        self.num_classes = num_classes
+        super().__init__(in_shape, num_classes, mean=mean, std=std)
         self.layers = nn.Sequential(*layers)
-        for name, values in (("mean", mean), ("std", std)):
-            self.register_buffer(name, per_channel(name, values, in_shape[0]))
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.dim() != 4 or tuple(images.shape[1:]) != self.in_shape:
-            expected = ", ".join(map(str, self.in_shape))
-            raise ConfigError(f"images: expected [B, {expected}], got {shape_text(images.shape)}")
-        check_floating(images, "images (in [0, 1])")
-        if self.mean is not None:
-            images = images - self.mean
-        if self.std is not None:
-            images = images / self.std
-        scores: Tensor = self.layers(images)
+        scores: Tensor = self.layers(self.standardised(images))
         return scores
-
-    def multiply_adds(self) -> int:
-        """Multiplications of one image's forward pass in the convolutions and fully connected layers."""
-        return trace(self.layers, (self.in_shape[1], self.in_shape[2]))[1]
-
-    def extra_repr(self) -> str:
-        return f"in_shape {'x'.join(map(str, self.in_shape))}, {self.num_classes} classes"
 
 
 @register_model(in_shape=MNIST, recipe="cnn")
@@ -77,14 +53,14 @@ def lenet(*, in_shape: ImageShape, num_classes: int, **options: Any) -> ConvNet:
     network: two 5x5 convolutions of 20 and 50 channels, each followed by 2x2 max-pooling and by no ReLU, then 500
     hidden units with the only ReLU. LeCun's own LeNet-5 of 1998 is a smaller network, of 6-16-120-84 units.
     """
-    _check(in_shape, num_classes, smallest=16)
+    check_images(in_shape, num_classes, smallest=16)
     maps = [
         nn.Conv2d(in_shape[0], 20, 5),
         nn.MaxPool2d(2),
         nn.Conv2d(20, 50, 5),
         nn.MaxPool2d(2),
     ]
-    (height, width), _ = trace(maps, in_shape[1:])
+    height, width = _map_size(maps, in_shape[1:])
     head = [nn.Flatten(), nn.Linear(50 * height * width, 500), nn.ReLU(), nn.Linear(500, num_classes)]
     return ConvNet([*maps, *head], in_shape=in_shape, num_classes=num_classes, **options)
 
@@ -97,7 +73,7 @@ def cnn_baseline(*, in_shape: ImageShape, num_classes: int, **options: Any) -> C
     dropout before the last. The padding is not published: 2, which keeps the map at 28x28, gives 35,445,522 parameters
     and so the published 35.4M; none would give 13.3M.
     """
-    _check(in_shape, num_classes, smallest=1)
+    check_images(in_shape, num_classes, smallest=1)
     layers: list[nn.Module] = []
     for inputs, outputs in ((in_shape[0], 256), (256, 256), (256, 128)):
         layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.ReLU()]
@@ -158,7 +134,7 @@ def _like_the_papers(
         num_classes: how many classes to tell apart.
         options: of `ConvNet`.
     """
-    _check(in_shape, num_classes, smallest=27)
+    check_images(in_shape, num_classes, smallest=27)
     widths = (in_shape[0], *channels, num_classes)
     layers: list[nn.Module] = []
     for position, stride in enumerate((2, 1, 2, 1, 1)):
@@ -167,27 +143,13 @@ def _like_the_papers(
     return ConvNet(layers, in_shape=in_shape, num_classes=num_classes, **options)
 
 
-def trace(layers: Sequence[nn.Module] | nn.Sequential, size: tuple[int, int]) -> tuple[tuple[int, int], int]:
-    """The last map's (height, width) of an image of that size, and the multiplications on the way."""
-    total = 0
+def _map_size(layers: Sequence[nn.Module], size: tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of the last map of an image of that size."""
     for layer in layers:
         if isinstance(layer, nn.Conv2d):
             # Square kernels, one stride and one padding for both directions: what the networks above have.
             kernel, stride, padding = layer.kernel_size[0], layer.stride[0], int(layer.padding[0])
             size = ((size[0] + 2 * padding - kernel) // stride + 1, (size[1] + 2 * padding - kernel) // stride + 1)
-            total += size[0] * size[1] * layer.weight.numel()
         elif isinstance(layer, nn.MaxPool2d):
             size = (size[0] // 2, size[1] // 2)
-        elif isinstance(layer, nn.Linear):
-            total += layer.weight.numel()
-    return size, total
-
-
-def _check(in_shape: ImageShape, num_classes: int, *, smallest: int) -> None:
-    check_in_shape(in_shape)
-    check_num_classes(num_classes)
-    if min(in_shape[1:]) < smallest:
-        raise ConfigError(
-            f"in_shape: expected images of at least {smallest}x{smallest} for this network, "
-            f"got {in_shape[1]}x{in_shape[2]}"
-        )
+    return size

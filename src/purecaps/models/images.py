@@ -17,6 +17,17 @@ CIFAR: ImageShape = (3, 32, 32)
 CIFAR_CROP: ImageShape = (3, 24, 24)
 
 
+def check_images(in_shape: ImageShape, num_classes: int, smallest: int) -> None:
+    """Refuses what no network could be built for, and images too small for this one."""
+    check_in_shape(in_shape)
+    check_num_classes(num_classes)
+    if min(in_shape[1:]) < smallest:
+        raise ConfigError(
+            f"in_shape: expected images of at least {smallest}x{smallest} for this network, "
+            f"got {in_shape[1]}x{in_shape[2]}"
+        )
+
+
 class ImageNetwork(nn.Module):
     """Base of networks from images of one size to class scores. Subclasses call `standardised` before anything else.
 
@@ -44,13 +55,7 @@ class ImageNetwork(nn.Module):
         std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        check_in_shape(in_shape)
-        check_num_classes(num_classes)
-        if min(in_shape[1:]) < smallest:
-            raise ConfigError(
-                f"in_shape: expected images of at least {smallest}x{smallest} for this network, "
-                f"got {in_shape[1]}x{in_shape[2]}"
-            )
+        check_images(in_shape, num_classes, smallest)
         self.in_shape, self.num_classes = in_shape, num_classes
         for name, values in (("mean", mean), ("std", std)):
             self.register_buffer(name, per_channel(name, values, in_shape[0]))

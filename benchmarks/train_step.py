@@ -28,7 +28,7 @@ from purecaps.data.transforms import parse
 from purecaps.experiments.run import versions
 from purecaps.models import create_model
 from purecaps.models.stack import ModelStack
-from purecaps.train import Recipe, step
+from purecaps.train import Recipe
 from purecaps.train.checkpoint import State
 from purecaps.train.optimiser import make_optimiser
 from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic
@@ -68,14 +68,6 @@ def without_our_kernels() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def compiled() -> Iterator[None]:
-    """torch.compile of the network and its loss."""
-    torch._dynamo.reset()
-    with mock.patch("purecaps.train.step.loss_and_mistakes", torch.compile(step.loss_and_mistakes)):
-        yield
-
-
 def make_stepper(variant: str, state: State, loader: DeviceLoader, recipe: Recipe) -> Stepper:
     if variant.startswith("triton"):
         return GraphStepper(state, loader, recipe, 0)
@@ -85,8 +77,8 @@ def make_stepper(variant: str, state: State, loader: DeviceLoader, recipe: Recip
         if "one batch" in variant:
             batch = loader.batch(0)
             loader.take_in_order = lambda order, step: batch  # type: ignore[method-assign]
-        with compiled() if variant.startswith("compile") else contextlib.nullcontext():
-            return GraphStepper(state, loader, recipe, 0)
+        torch._dynamo.reset()
+        return GraphStepper(state, loader, recipe, 0, compile=variant.startswith("compile"))
 
 
 def measure(stepper: Stepper, windows: int) -> tuple[list[float], list[float]]:

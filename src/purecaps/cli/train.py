@@ -49,6 +49,9 @@ def train(
     graph: Annotated[
         bool | None, typer.Option("--graph/--no-graph", help="Run each step as one CUDA graph; on where it can be.")
     ] = None,
+    compile_step: Annotated[
+        bool, typer.Option("--compile", help="torch.compile network and loss: for networks without kernels of ours.")
+    ] = False,
     overrides: dict[str, Any],
 ) -> None:
     """Train a network, evaluate it on the test set and write a report.
@@ -78,6 +81,7 @@ def train(
             watcher=ConsoleWatcher(err),
             tensorboard=tensorboard,
             graph=graph,
+            compile=compile_step,
             command=shlex.join(["purecaps", *sys.argv[1:]]),
             say=say,
         )

@@ -59,6 +59,7 @@ def run(
     watcher: Watcher | None = None,
     tensorboard: bool = False,
     graph: bool | None = None,
+    compile: bool = False,
     command: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
@@ -75,10 +76,13 @@ def run(
         watcher: who is told of the progress.
         tensorboard: also write TensorBoard scalars.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
+        compile: whether network and loss go through torch.compile.
         command: what the report says made it; None takes this process's command line.
         say: told what happens after training.
     """
-    trainer = make_trainer(config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph)
+    trainer = make_trainer(
+        config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph, compile=compile
+    )
     config.save(out / "config.json")
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()

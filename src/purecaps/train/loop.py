@@ -86,6 +86,7 @@ class Trainer:
         watcher: who is told of the progress.
         tensorboard: also write TensorBoard scalars to out/tensorboard.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
+        compile: whether network and loss go through torch.compile: for networks that have no kernels of ours.
         deadline: the `time.monotonic()` after which the run stops by itself, as on Ctrl-C: with a checkpoint.
     """
 
@@ -99,6 +100,7 @@ class Trainer:
         watcher: Watcher | None = None,
         tensorboard: bool = False,
         graph: bool | None = None,
+        compile: bool = False,
         deadline: float = math.inf,
     ) -> None:
         device, watcher = torch.device(device), watcher or Silent()
@@ -108,7 +110,7 @@ class Trainer:
             torch.empty(31 << 20, dtype=torch.uint8)
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
-        self.deadline = deadline
+        self.compile, self.deadline = compile, deadline
         self.prepared = prepare(dataset, self.recipe, seeds=config.all_seeds, device=device)
         obstacle = graph_obstacle(self.prepared.train)
         if graph and obstacle is not None:
@@ -146,7 +148,9 @@ class Trainer:
                 stack.enter_context(arithmetic(self.recipe, self.device))
                 board = self._board(stack)
                 self.meter.forget_peak()
-                stepper = make_stepper(self.state, self.prepared.train, self.recipe, self.step, graph=self.graph)
+                stepper = make_stepper(
+                    self.state, self.prepared.train, self.recipe, self.step, graph=self.graph, compile=self.compile
+                )
                 while self.step < self.recipe.steps:
                     row = self._window(stepper)
                     metrics.add(row)

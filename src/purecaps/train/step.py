@@ -22,6 +22,7 @@ from purecaps.train.schedule import learning_rate
 
 # Told the steps done so far after each one; False asks to stop there.
 KeepGoing = Callable[[int], bool]
+LossFunction = Callable[[nn.Module, Tensor, Tensor, Recipe, "int | Tensor | None"], tuple[Tensor, Tensor]]
 
 _WARM_UP = 3
 
@@ -37,10 +38,11 @@ class Stepper(Protocol):
 
 
 class EagerStepper:
-    """Steps launched operation by operation, on any device."""
+    """Steps launched operation by operation, on any device; with `compile`, network and loss by torch.compile."""
 
-    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe) -> None:
+    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, *, compile: bool = False) -> None:
         self.state, self.loader, self.recipe = state, loader, recipe
+        self._loss = _compiled() if compile else None
 
     def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]:
         self.state.model.train()
@@ -51,7 +53,9 @@ class EagerStepper:
                 group["lr"] = learning_rate(self.recipe, step)
             images, labels = self.loader.batch(step)
             images = against(self.state.model, images, labels, self.recipe, self.loader, step)
-            loss, wrong = update(self.state, images, labels, self.recipe, step)
+            # A number would be compiled into the code, and the code made anew for the next one.
+            at = step if self._loss is None else torch.tensor(step, device=labels.device)
+            loss, wrong = update(self.state, images, labels, self.recipe, at, self._loss)
             if self.state.averaged:
                 average(self.state, min(self.recipe.ema, _young_decay(step)))
             losses.append(loss)
@@ -75,10 +79,12 @@ class GraphStepper:
         loader: training images, at least one batch of them.
         recipe: how to train; a window is at most `log_every` steps.
         step: the step to begin with.
+        compile: whether network and loss go through torch.compile first.
     """
 
-    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, step: int) -> None:
+    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, compile: bool = False) -> None:
         self.state, self.loader, self.recipe = state, loader, recipe
+        self._loss = _compiled() if compile else None
         device = loader.labels.device
         # A little longer than the run: warming up near its end takes steps past it.
         rates = [learning_rate(recipe, each) for each in range(recipe.steps + _WARM_UP + 2)]
@@ -119,7 +125,7 @@ class GraphStepper:
         recipe, step = self.recipe, self._step
         images, labels = self.loader.take_in_order(self._order, step)
         images = against(self.state.model, images, labels, recipe, self.loader, step)
-        loss, wrong = update(self.state, images, labels, recipe, step)
+        loss, wrong = update(self.state, images, labels, recipe, step, self._loss)
         if self.state.averaged:
             young = (1 + step) / (10 + step)
             average(self.state, young.clamp(max=recipe.ema))
@@ -156,7 +162,9 @@ class GraphStepper:
         return graph
 
 
-def make_stepper(state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, graph: bool | None) -> Stepper:
+def make_stepper(
+    state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, graph: bool | None, compile: bool = False
+) -> Stepper:
     """The stepper for a run.
 
     Args:
@@ -165,10 +173,17 @@ def make_stepper(state: State, loader: DeviceLoader, recipe: Recipe, step: int, 
         recipe: how to train.
         step: the step to begin with.
         graph: whether to run as a CUDA graph; None does so where it can be done.
+        compile: whether network and loss go through torch.compile.
     """
     possible = graph_obstacle(loader) is None and step < recipe.steps
     as_graph = possible if graph is None else graph and step < recipe.steps
-    return GraphStepper(state, loader, recipe, step) if as_graph else EagerStepper(state, loader, recipe)
+    if as_graph:
+        return GraphStepper(state, loader, recipe, step, compile=compile)
+    return EagerStepper(state, loader, recipe, compile=compile)
+
+
+def _compiled() -> LossFunction:
+    return torch.compile(loss_and_mistakes, dynamic=False)
 
 
 def graph_obstacle(loader: DeviceLoader) -> str | None:
@@ -191,14 +206,19 @@ def against(
 
 
 def update(
-    state: State, images: Tensor, labels: Tensor, recipe: Recipe, step: int | Tensor | None = None
+    state: State,
+    images: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    step: int | Tensor | None = None,
+    measure: LossFunction | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One gradient step on a batch; returns the loss and how many images were mistaken, on the device.
 
     For a stack of networks both have its axis: [S]. The networks share no weights, so the gradient of the sum of their
-    losses is each network's own.
+    losses is each network's own. `measure` is `loss_and_mistakes`, or that compiled.
     """
-    loss, wrong = loss_and_mistakes(state.model, images, labels, recipe, step)
+    loss, wrong = (measure or loss_and_mistakes)(state.model, images, labels, recipe, step)
     state.optimiser.zero_grad(set_to_none=True)
     loss.backward(torch.ones_like(loss))
     if recipe.grad_clip:

@@ -229,6 +229,12 @@ def test_models_lists_parameters_and_work(capsys):
     assert re.search(r"cnn_small +3,888 +180,432 +1x28x28 +-", capsys.readouterr().out)
 
 
+def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
+    monkeypatch.setattr("purecaps.data.load", lambda *args, **options: pytest.fail("expected no data to be loaded"))
+    assert purecaps("train", "--recipe", "papr") == 1
+    assert "unknown recipe 'papr': did you mean paper" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

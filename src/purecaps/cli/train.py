@@ -16,7 +16,7 @@ from purecaps.cli.support import err, out, parse_size, recipe_options, say
 from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
-from purecaps.errors import ConfigError
+from purecaps.errors import ConfigError, unknown_name
 from purecaps.experiments import run as runs
 from purecaps.models.registry import get_entry
 from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
@@ -131,7 +131,9 @@ def _configure(
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
     entry = get_entry(given.setdefault("model", "pcapsnet2"))
     config = RunConfig(**{"data": "mnist", "recipe_name": entry.recipe, **given})
-    if entry.recipe in FOR_LOGITS and config.recipe_name in RECIPES and config.recipe_name not in FOR_LOGITS:
+    if config.recipe_name not in RECIPES:
+        raise unknown_name("recipe", config.recipe_name, RECIPES)
+    if entry.recipe in FOR_LOGITS and config.recipe_name not in FOR_LOGITS:
         raise ConfigError(
             f"--recipe: expected {' or '.join(FOR_LOGITS)} for {config.model}, whose scores are logits, "
             f"got {config.recipe_name!r}, which is for capsule networks"

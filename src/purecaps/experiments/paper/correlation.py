@@ -6,7 +6,7 @@ The paper correlates kernel positions: 9x9 matrices from pcapsnet2's first two l
 and with a CNN of as many parameters as pcapsnet2.
 
 Command: purecaps reproduce correlation
-Time: about 10 minutes on one H200
+Time: about 4 minutes on one H200
 Result: mean absolute correlations of pcapsnet2 about 0.27 and 0.19 where chance gives 0.21 and 0.14, as in the packaged
     weights; of the CNN about 0.05 and 0.1, but 0.21 to 0.25 with 16 filters at a time: most of the difference is the
     number of filters

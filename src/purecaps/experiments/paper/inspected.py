@@ -31,7 +31,6 @@ LAYERS = 3  # whose matrices are kept
 WATCHED: dict[str, Any] = {
     "val_size": 5000,
     "probe_size": 5000,
-    "precision": "tf32",
     "log_every": 250,
     "eval_every": 250,
     "checkpoint_every": 5000,
@@ -51,6 +50,8 @@ class Run:
         recipe: how to train.
         ms: as for `CurveJob`.
         together: as for `TrainingJob`.
+        seeds: how many are trained.
+        precision: as for `Recipe`.
     """
 
     leaf: str
@@ -61,6 +62,8 @@ class Run:
     recipe: Recipe
     ms: tuple[float, float]
     together: bool = True
+    seeds: int = SEEDS
+    precision: str = "tf32"
 
     @property
     def text(self) -> str:
@@ -70,7 +73,11 @@ class Run:
 
 PAPER = Run("pcapsnet2-paper", "pcapsnet2", "the paper's recipe", "pcapsnet2", "paper", RECIPES["paper"], (0.1, 0.04))
 BEST = Run("pcapsnet2-best", "pcapsnet2", "our recipe", "pcapsnet2", "best", RECIPES["best"], (0.1, 0.04))
-BASELINE = Run("cnn-baseline", "CNN of 35.4M", "", "cnn_baseline", "cnn", RECIPES["cnn"], (8.0, 8.0), together=False)
+# Large: in half precision, and fewer of it.
+BASELINE = Run(
+    "cnn-baseline", "CNN of 35.4M", "", "cnn_baseline", "cnn", RECIPES["cnn"], (4.0, 4.0), together=False, seeds=3,
+    precision="bf16",
+)  # fmt: skip
 SMALL = Run(
     "cnn-small", "CNN of 3,888", "", "cnn_small", "cnn_small", RECIPES["cnn_small"].replace(steps=20_000), (0.3, 0.1)
 )
@@ -126,7 +133,7 @@ def name_of(run: Run) -> str:
 
 
 def job_of(run: Run, scale: Scale) -> InspectedJob:
-    recipe = scale.recipe(run.recipe.replace(**WATCHED))
+    recipe = scale.recipe(run.recipe.replace(**WATCHED, precision=run.precision))
     if scale.images is not None and run is BASELINE:
         recipe = recipe.replace(augment=("crop:6",))  # the same convolutions on few positions, for two CPU cores
     return InspectedJob(
@@ -136,7 +143,7 @@ def job_of(run: Run, scale: Scale) -> InspectedJob:
         data="mnist",
         recipe_name=run.recipe_name,
         recipe=recipe,
-        seeds=scale.most(SEEDS),
+        seeds=scale.most(run.seeds),
         images=scale.images,
         together=run.together,
         ms=run.ms,

@@ -6,7 +6,7 @@ beside, and chooses nothing. Mixup is left out, because the training step has no
 distillation.
 
 Command: purecaps reproduce ladder
-Time: about 21 minutes on one H200
+Time: about 20 minutes on one H200
 Result: about 19 % on the first rung, 15 to 16 % on the later ones; a prototype with more time than the paper's, weight
     decay and cross-entropy reached 14.85 %. That any rung reaches 10.03 % is not expected
 """

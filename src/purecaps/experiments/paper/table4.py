@@ -5,7 +5,7 @@ each, every one attacked with the gradients of a LeNet of its own. On the first 
 took, and on all 10,000.
 
 Command: purecaps reproduce table4
-Time: about 7 minutes on one H200
+Time: about 5 minutes on one H200
 Result: accuracy falls with epsilon, and faster for pcapsnet2 than for the baseline, as in the paper; by how much
     depends on the substitute, which the paper does not describe
 """

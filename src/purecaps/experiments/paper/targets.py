@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from purecaps.experiments.paper import mnist
 from purecaps.experiments.paper.attacking import STEPS, AttackJob
@@ -55,7 +56,8 @@ def hardened(scale: Scale) -> dict[str, Target]:
 def baseline(scale: Scale) -> TrainingJob:
     """The CNN of Sabour et al., trained one seed at a time: it fills a device by itself."""
     # Its state is 425 MB, so that it is saved only when asked to stop and at the end.
-    return _plain("table4/cnn-baseline", "cnn_baseline", "cnn", scale, together=False, checkpoint_every=10_000)
+    options: dict[str, Any] = {"checkpoint_every": 10_000, "precision": "bf16"}
+    return _plain("table4/cnn-baseline", "cnn_baseline", "cnn", scale, together=False, **options)
 
 
 def lenet(scale: Scale) -> TrainingJob:
@@ -67,14 +69,14 @@ def cnn_small(scale: Scale) -> TrainingJob:
     return _plain("table4/cnn-small", "cnn_small", "cnn_small", scale, steps=20_000)
 
 
-def _plain(name: str, model: str, recipe: str, scale: Scale, *, together: bool = True, **changes: int) -> TrainingJob:
+def _plain(name: str, model: str, recipe: str, scale: Scale, *, together: bool = True, **changes: Any) -> TrainingJob:
     return TrainingJob(
         name=name,
         scale=scale.name,
         model=scale.model(model),
         data="mnist",
         recipe_name=recipe,
-        recipe=scale.recipe(RECIPES[recipe].replace(**CHANGES, **changes)),
+        recipe=scale.recipe(RECIPES[recipe].replace(**{**CHANGES, **changes})),
         seeds=scale.most(SEEDS),
         images=scale.images,
         together=together,

@@ -6,7 +6,7 @@ weak and masked gradients would flatter a network; a CNN as small as pcapsnet2; 
 perturbations of up to 0.1. Three seeds each, the first 1,000 test images.
 
 Command: purecaps reproduce whitebox
-Time: about 36 minutes on one H200
+Time: about 33 minutes on one H200
 Result: pcapsnet2 falls faster than the baseline, as in the paper; PGD leaves neither much from 0.1 on; adversarial
     training keeps most of the accuracy at 0.1
 """

@@ -6,7 +6,7 @@ cut to a budget of steps, with its schedule; systems.py has the budgets. MNIST h
 less than five minutes and else one, CIFAR-10 one seed.
 
 Command: purecaps reproduce zoo
-Time: about 171 minutes on one H200
+Time: about 169 minutes on one H200
 Result: on MNIST most systems within 0.2 points of their published errors, at ten to a hundred times the training time
     of pcapsnet0; on CIFAR-10 most well above them, since a tenth or less of the authors' steps is taken; none of this
     was measured before

@@ -12,9 +12,8 @@ from purecaps.nn.routing.capsules import (
     check_votes,
     float32_inside,
     of_lengths,
-    over_parents,
 )
-from purecaps.nn.routing.procedure import Routing, need_children, refuse_parents
+from purecaps.nn.routing.procedure import Routing, need_children
 
 
 @float32_inside
@@ -55,9 +54,11 @@ class AttentionRouting(Routing):
         pose_size: D.
     """
 
+    name = "attention"
+
     def __init__(self, children: int | None, parents: int, pose_size: int) -> None:
         super().__init__()
-        count = need_children(children, "attention")
+        count = need_children(children, self.name)
         self.weight = nn.Parameter(torch.empty(parents, count, pose_size, count))
         self.transform = nn.Parameter(torch.empty(parents, pose_size, pose_size))
         self.bias = nn.Parameter(torch.zeros(parents, pose_size))
@@ -65,15 +66,7 @@ class AttentionRouting(Routing):
         _uniform(self.weight, pose_size * count, pose_size * count * parents)
         _uniform(self.transform, pose_size, pose_size * parents)
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "attention")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         poses = attention(votes, self.weight).poses
         return of_lengths(torch.einsum("...od,ode->...oe", poses, self.transform.to(poses.dtype)) + self.bias)
 

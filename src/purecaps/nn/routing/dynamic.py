@@ -16,7 +16,7 @@ from purecaps.nn.routing.capsules import (
     over_parents,
     squash,
 )
-from purecaps.nn.routing.procedure import Routing, refuse_parents
+from purecaps.nn.routing.procedure import Routing
 
 
 @float32_inside
@@ -81,6 +81,7 @@ class DynamicRouting(Routing):
         leaky: as for `dynamic`.
     """
 
+    name = "dynamic"
     bias: nn.Parameter | None
 
     def __init__(
@@ -99,15 +100,7 @@ class DynamicRouting(Routing):
         value = None if bias is None else nn.Parameter(torch.full((parents, pose_size), float(bias)))
         self.register_parameter("bias", value)
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "dynamic")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return dynamic(votes, iterations=self.iterations, bias=self.bias, leaky=self.leaky, compete=compete)
 
     def extra_repr(self) -> str:

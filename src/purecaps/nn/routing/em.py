@@ -19,7 +19,7 @@ from purecaps.nn.routing.capsules import (
     over_parents,
     shares,
 )
-from purecaps.nn.routing.procedure import Routing, need_activations, refuse_parents
+from purecaps.nn.routing.procedure import Routing, need_activations
 
 VARIANCE_FLOOR = 5e-4
 INVERSE_TEMPERATURE = 0.01
@@ -106,6 +106,8 @@ class EMRouting(Routing):
         iterations: as for `em`, and so are the others.
     """
 
+    name = "em"
+
     def __init__(
         self,
         children: int | None,
@@ -123,18 +125,10 @@ class EMRouting(Routing):
         self.beta_a = nn.Parameter(torch.zeros(parents))
         self.beta_u = nn.Parameter(torch.zeros(parents))
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "em")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return em(
             votes,
-            need_activations(activations, "em"),
+            need_activations(activations, self.name),
             self.beta_a,
             self.beta_u,
             iterations=self.iterations,

@@ -87,6 +87,9 @@ class InvertedDotProductRouting(Routing):
         iterations: as for `inverted_dot_product`.
     """
 
+    name = "inverted_dot_product"
+    starts_from_parents = True
+
     def __init__(self, children: int | None, parents: int, pose_size: int, *, iterations: int = 2) -> None:
         super().__init__()
         check_iterations(iterations)
@@ -94,14 +97,7 @@ class InvertedDotProductRouting(Routing):
         self.scale = nn.Parameter(torch.ones(pose_size))
         self.shift = nn.Parameter(torch.zeros(pose_size))
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return inverted_dot_product(
             votes, iterations=self.iterations, parents=parents, scale=self.scale, shift=self.shift, compete=compete
         )

@@ -25,7 +25,7 @@ from purecaps.nn.routing.capsules import (
     shares,
     squash,
 )
-from purecaps.nn.routing.procedure import Routing, refuse_parents
+from purecaps.nn.routing.procedure import Routing
 
 # Two vectors of a length below 1 are less than 2 apart: with this bandwidth every vote is in the kernel's support.
 WHOLE_BALL = 2.0
@@ -136,6 +136,8 @@ class FRMSRouting(Routing):
         iterations: as for `frms`, and so is `step`.
     """
 
+    name = "frms"
+
     def __init__(
         self, children: int | None, parents: int, pose_size: int, *, iterations: int = 2, step: float = 1.0
     ) -> None:
@@ -143,15 +145,7 @@ class FRMSRouting(Routing):
         check_iterations(iterations)
         self.iterations, self.step = iterations, step
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "frms")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return frms(votes, activations, iterations=self.iterations, step=self.step, compete=compete)
 
     def extra_repr(self) -> str:
@@ -168,6 +162,8 @@ class FREMRouting(Routing):
         iterations: as for `frem`, and so is `bandwidth`.
     """
 
+    name = "frem"
+
     def __init__(
         self, children: int | None, parents: int, pose_size: int, *, iterations: int = 2, bandwidth: float = WHOLE_BALL
     ) -> None:
@@ -175,15 +171,7 @@ class FREMRouting(Routing):
         check_iterations(iterations)
         self.iterations, self.bandwidth = iterations, bandwidth
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "frem")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return frem(votes, activations, iterations=self.iterations, bandwidth=self.bandwidth, compete=compete)
 
     def extra_repr(self) -> str:

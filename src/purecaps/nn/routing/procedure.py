@@ -15,6 +15,9 @@ class Routing(nn.Module):
     such as batch normalisation, goes into `finish`.
     """
 
+    name: str  # under which layers know it
+    starts_from_parents = False
+
     def forward(
         self,
         votes: Tensor,
@@ -31,6 +34,15 @@ class Routing(nn.Module):
             parents: poses [..., O, D] to start from, for the procedures that can.
             compete: how parents share a child; `over_parents` unless the layer has several windows on it.
         """
+        if parents is not None and not self.starts_from_parents:
+            raise ConfigError(
+                f"parents: expected None, as {self.name} routing starts from its votes alone, got a tensor; "
+                "inverted_dot_product takes parents"
+            )
+        return self.route(votes, activations, parents, compete)
+
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
+        """What `forward` gives; subclasses write it."""
         raise NotImplementedError
 
     def finish(self, capsules: Capsules) -> Capsules:
@@ -44,14 +56,6 @@ def need_activations(activations: Tensor | None, name: str) -> Tensor:
             f"activations: expected a tensor [..., I], as {name} routing weighs children by them, got None"
         )
     return activations
-
-
-def refuse_parents(parents: Tensor | None, name: str) -> None:
-    if parents is not None:
-        raise ConfigError(
-            f"parents: expected None, as {name} routing starts from its votes alone, got a tensor; "
-            "inverted_dot_product takes parents"
-        )
 
 
 def need_children(children: int | None, name: str) -> int:

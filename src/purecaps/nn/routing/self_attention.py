@@ -16,7 +16,7 @@ from purecaps.nn.routing.capsules import (
     of_lengths,
     over_parents,
 )
-from purecaps.nn.routing.procedure import Routing, need_children, refuse_parents
+from purecaps.nn.routing.procedure import Routing, need_children
 from purecaps.ops.reference import squash as exponential_squash
 
 
@@ -60,17 +60,11 @@ class SelfAttentionRouting(Routing):
         pose_size: D, not used.
     """
 
+    name = "self_attention"
+
     def __init__(self, children: int | None, parents: int, pose_size: int) -> None:
         super().__init__()
-        self.prior = nn.Parameter(torch.zeros(need_children(children, "self_attention"), parents))
+        self.prior = nn.Parameter(torch.zeros(need_children(children, self.name), parents))
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
-        refuse_parents(parents, "self_attention")
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         return self_attention(votes, prior=self.prior, compete=compete)

@@ -16,14 +16,17 @@ from purecaps.nn.routing.self_attention import SelfAttentionRouting
 from purecaps.nn.routing.variational import VariationalRouting
 
 ROUTINGS: dict[str, type[Routing]] = {
-    "dynamic": DynamicRouting,
-    "em": EMRouting,
-    "attention": AttentionRouting,
-    "frms": FRMSRouting,
-    "frem": FREMRouting,
-    "variational": VariationalRouting,
-    "inverted_dot_product": InvertedDotProductRouting,
-    "self_attention": SelfAttentionRouting,
+    routing.name: routing
+    for routing in (
+        DynamicRouting,
+        EMRouting,
+        AttentionRouting,
+        FRMSRouting,
+        FREMRouting,
+        VariationalRouting,
+        InvertedDotProductRouting,
+        SelfAttentionRouting,
+    )
 }
 
 

@@ -17,7 +17,7 @@ from purecaps.nn.routing.capsules import (
     float32_inside,
     over_parents,
 )
-from purecaps.nn.routing.procedure import Routing, need_activations, refuse_parents
+from purecaps.nn.routing.procedure import Routing, need_activations
 
 
 @float32_inside
@@ -127,6 +127,8 @@ class VariationalRouting(Routing):
         batch_norm: False leaves both normalisations out.
     """
 
+    name = "variational"
+
     def __init__(
         self,
         children: int | None,
@@ -150,19 +152,11 @@ class VariationalRouting(Routing):
         self.pose_norm = nn.BatchNorm1d(parents, affine=False) if batch_norm else None
         self.activation_norm = nn.BatchNorm1d(parents, affine=False) if batch_norm else None
 
-    def forward(
-        self,
-        votes: Tensor,
-        activations: Tensor | None = None,
-        *,
-        parents: Tensor | None = None,
-        compete: Compete = over_parents,
-    ) -> Capsules:
+    def route(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None, compete: Compete) -> Capsules:
         """As for every procedure, but that activations come before the logistic function; see `finish`."""
-        refuse_parents(parents, "variational")
         return variational(
             votes,
-            need_activations(activations, "variational"),
+            need_activations(activations, self.name),
             self.beta_a,
             self.beta_u,
             iterations=self.iterations,

@@ -54,6 +54,9 @@ def bench(
     ] = None,
     rounds: Annotated[int, typer.Option(help="How often each is timed.")] = 10,
     budget: Annotated[float | None, typer.Option(help="Seconds after which nothing new is compiled.")] = None,
+    turns: Annotated[
+        Path | None, typer.Option(help="A lock file of several such commands: they compile at once and time in turns.")
+    ] = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Append the rows to this CSV file.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows to this JSON file.")] = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="Draw the rows here.")] = None,
@@ -68,6 +71,7 @@ def bench(
         rounds,
         math.inf if budget is None else budget,
         say,
+        benching.Turns(turns),
     )
     record = Keeper(chosen, csv_file, json_file)
     if grow is not None:

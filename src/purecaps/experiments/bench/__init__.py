@@ -5,6 +5,7 @@ from purecaps.experiments.bench.growth import AXES, Growth, grow
 from purecaps.experiments.bench.record import Row, append_csv
 from purecaps.experiments.bench.run import Report, Settings, bench
 from purecaps.experiments.bench.tasks import MODES
+from purecaps.experiments.bench.turns import Turns
 
 __all__ = [
     "AXES",
@@ -15,6 +16,7 @@ __all__ = [
     "Report",
     "Row",
     "Settings",
+    "Turns",
     "Way",
     "append_csv",
     "bench",

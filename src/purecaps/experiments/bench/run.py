@@ -21,6 +21,7 @@ from purecaps.experiments.bench.record import Row
 from purecaps.experiments.bench.runner import Runner, Timed
 from purecaps.experiments.bench.subjects import Subject
 from purecaps.experiments.bench.tasks import MODES
+from purecaps.experiments.bench.turns import Turns
 from purecaps.experiments.run import versions
 from purecaps.train.recipe import PRECISIONS
 
@@ -35,6 +36,7 @@ class Settings:
         rounds: how often each way is timed.
         budget: seconds after which nothing new is compiled.
         say: told what is measured.
+        turns: with other processes that measure on the same device.
     """
 
     device: torch.device
@@ -42,6 +44,7 @@ class Settings:
     rounds: int = 10
     budget: float = math.inf
     say: Callable[[str], None] = lambda text: None
+    turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
         kind = self.device.type
@@ -128,7 +131,8 @@ class Session:
         ways = [way for way in ways if mode in way.contender.modes]
         rates = self._rates(inference_precision(device) if mode == "inference" else precision)
         with arithmetic(precision, device), within_memory(device):
-            case = Case(subject, mode, batch, device, precision)
+            with self.settings.turns.getting_ready():
+                case = Case(subject, mode, batch, device, precision)
             self.settings.say(str(case))
             found = self._found(case, ways)
         least = floor(case.specification, mode, batch, case.precision, rates)
@@ -141,7 +145,8 @@ class Session:
     def _rates(self, precision: str) -> Rates:
         known = self.report.rates
         if precision not in known:
-            known[precision] = measured_rates(self.settings.device, precision)
+            with self.settings.turns.timing():
+                known[precision] = measured_rates(self.settings.device, precision)
             self.settings.say(f"{precision}: {known[precision]}")
             free(self.settings.device)
         return known[precision]
@@ -152,7 +157,8 @@ class Session:
         # On a CPU other programs disturb, so all take turns. On a GPU memory is short, so each has it to itself.
         groups = [contenders] if case.device.type == "cpu" else [[contender] for contender in contenders]
         for group in groups:
-            runners = {contender: self._runner(contender, case) for contender in group}
+            with self.settings.turns.getting_ready():
+                runners = {contender: self._runner(contender, case) for contender in group}
             for graph in (False, True):
                 asked = [way for way in ways if way.contender in group and way.graph == graph]
                 found |= self._in_turns({way: runners[way.contender] for way in asked})
@@ -168,16 +174,18 @@ class Session:
 
     def _in_turns(self, runners: Mapping[Way, Runner | Unmeasured]) -> dict[Way, Measured | Unmeasured]:
         """Rounds go through all ways, so that a disturbance meets them all."""
-        timed = {
-            way: runner if isinstance(runner, Unmeasured) else attempt(Timed, runner, way)
-            for way, runner in runners.items()
-        }
-        for _ in range(self.settings.rounds):
-            for way, each in timed.items():
-                if isinstance(each, Timed):
-                    problem = attempt(each.once_more)
-                    if problem is not None:
-                        timed[way] = problem
+        with self.settings.turns.getting_ready():
+            timed = {
+                way: runner if isinstance(runner, Unmeasured) else attempt(Timed, runner, way)
+                for way, runner in runners.items()
+            }
+        with self.settings.turns.timing():
+            for _ in range(self.settings.rounds):
+                for way, each in timed.items():
+                    if isinstance(each, Timed):
+                        problem = attempt(each.once_more)
+                        if problem is not None:
+                            timed[way] = problem
         return {way: each.measured() if isinstance(each, Timed) else each for way, each in timed.items()}
 
     def _row(self, case: Case, way: Way, found: Measured | Unmeasured, least: Floor) -> Row:

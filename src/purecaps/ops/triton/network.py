@@ -306,7 +306,7 @@ MOST_ROWS = 32
 
 
 def plan(bands: Bands) -> Launch:
-    """A first guess, by the compiler's counts of registers and memory; `benchmarks/tune_network.py` searches.
+    """What `benchmarks/tune_network.py` found on an H200 for pcapsnet1 and 2; a guess for larger networks.
 
     Products stay below 64 rows: from there on, and with four warps, Triton 3.6 multiplies with Hopper's warp-group
     instructions, and 15 of 27 such launches of this kernel's first form gave wrong lengths or read outside of shared
@@ -314,7 +314,7 @@ def plan(bands: Bands) -> Launch:
     """
     images = max(1, MOST_ROWS // (bands.blocks * bands.m))
     if sum(matrix.numel() * matrix.element_size() for matrix in bands.matrices[:4]) <= 96 * 1024:
-        return Launch(images, warps=4, hold=(1, 2, 3, 4), programs=2)
+        return Launch(images, warps=4, hold=(1, 2), programs=8, registers=128)
     return Launch(images, warps=8, hold=(), programs=1)
 
 

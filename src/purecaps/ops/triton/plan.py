@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from purecaps.ops.triton.plan_table import TUNED
+from purecaps.ops.triton.plan_table import TUNED, TUNED_MANY
 from purecaps.ops.triton.problem import Problem, power_of_two
 from purecaps.ops.triton.tile import Tile, images_in
 
@@ -19,6 +19,8 @@ from purecaps.ops.triton.tile import Tile, images_in
 FILL = 132
 # Images from which on the measured block sizes hold.
 LEAST_TUNED = 64
+# Networks side by side from which on what was measured for ten of them holds.
+MANY = 4
 # tl.dot takes nothing smaller.
 LEAST = 16
 # Numbers of a result that one program keeps in registers.
@@ -81,7 +83,7 @@ def _tuned(kernel: str, problem: Problem) -> tuple[Tile, int] | None:
     if not square or stride != across or problem.Z * problem.B < LEAST_TUNED or problem.geometry.dilation != (1, 1):
         return None
     key = (kernel, problem.itemsize, problem.C, problem.n, problem.O, problem.p, problem.H, stride)
-    found = TUNED.get(key)
+    found = (TUNED_MANY.get(key) if problem.Z >= MANY else None) or TUNED.get(key)
     return found if found is not None and problem.m_pad <= 4 else None
 
 
@@ -126,8 +128,8 @@ def _weights(problem: Problem) -> Tile:
 def _splits(problem: Problem, tile: Tile, programs: int) -> int:
     """As many parts as make so many programs for one network, but at least two steps for each.
 
-    Networks side by side split as one alone does: programs of two warps leave room for several networks on the device,
-    and a network's gradients are summed in the same order in any company.
+    Where nothing else was measured, networks side by side split as one alone does: programs of two warps leave room for
+    several networks on the device.
     """
     tiles = -(-problem.inner // tile.rows) * -(-problem.O * problem.p_pad // tile.columns)
     images = images_in(tile.inner, problem)

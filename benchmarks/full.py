@@ -1,0 +1,117 @@
+"""`purecaps bench --full` in minutes: every case in a process of its own, compiling side by side, timed in turns.
+
+    PYTHONPATH=src python benchmarks/full.py FOLDER [--csv benchmarks/results.csv] [--rounds 5] [--minutes 8]
+
+Needs a CUDA device and as many cores as there are. At the batch sizes that matter most all contenders are compared,
+elsewhere those that anyone would choose. Each process writes FOLDER/CASE.csv, .json and .txt; their rows then go to the
+CSV file together, and two pictures are drawn of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from purecaps.evaluate import pictures
+from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
+
+CHOSEN = "conv graph,compile graph,triton graph,compile_inference graph,one kernel graph,cnn graph"
+BYTES = re.compile("inference|one kernel")  # from bytes to classes alone
+MODELS = {"pcapsnet2": 128, "pcapsnet0": 128, "pcapsnet4": 256}  # and the batch it is trained with
+TRAIN = (32, 128, 256, 1024, 4096)
+FORWARD = (128, 4096)
+INFERENCE = (1, 16, 128, 1024, 8192)
+LARGEST = 65536
+GROWN = ("pcapsnet2", "pcapsnet0")
+AXES = ("batch", "size", "capsules", "depth")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command: its name and what it is given."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+def waves() -> list[list[Case]]:
+    """What may run at once; the largest batches by themselves, for the memory they take."""
+    first = []
+    for model, main in MODELS.items():
+        for mode, sizes, in_full in (("train", TRAIN, main), ("forward", FORWARD, 128), ("inference", INFERENCE, 128)):
+            first += [timed(model, mode, batch, everything=batch == in_full) for batch in sizes]
+    first += [Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model)) for axis in AXES for model in GROWN]
+    return [first, [timed(model, "inference", LARGEST, everything=True) for model in MODELS]]
+
+
+def timed(model: str, mode: str, batch: int, *, everything: bool) -> Case:
+    names = ",".join(name for name in CHOSEN.split(",") if mode == "inference" or not BYTES.search(name))
+    contenders = () if everything else ("--contenders", names)
+    options = ("--models", model, "--modes", mode, "--batches", str(batch), *contenders)
+    return Case(f"{mode}-{model}-{batch}", options)
+
+
+def run_wave(cases: list[Case], folder: Path, rounds: int, until: float) -> None:
+    """Starts all of them and waits; those that are not done in time are stopped and have left what they found."""
+    lock = str(folder / "turns.lock")
+    running = {}
+    for case in cases:
+        files = [f"--{kind}={folder / case.name}.{kind}" for kind in ("csv", "json")]
+        command = [sys.executable, "-m", "purecaps", "bench", *case.options, "--turns", lock, "--rounds", str(rounds)]
+        with open(folder / f"{case.name}.txt", "w") as log:
+            running[case.name] = subprocess.Popen([*command, *files], stdout=log, stderr=subprocess.STDOUT)
+    begun = time.monotonic()
+    while running:
+        for name, process in list(running.items()):
+            if time.monotonic() > until:
+                process.kill()
+            if process.poll() is not None:
+                del running[name]
+                print(f"{time.monotonic() - begun:5.0f} s  {name}: exit code {process.returncode}", flush=True)
+        time.sleep(0.2)
+
+
+def rows_in(folder: Path) -> tuple[list[Row], list[Growth]]:
+    rows, growths = [], []
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text())
+        rows += [Row(**row) for row in found["rows"]]
+        for growth in found.get("growth", ()):
+            fields = {name: tuple(value) if isinstance(value, list) else value for name, value in growth.items()}
+            growths.append(Growth(**{name: value for name, value in fields.items() if name != "exponent"}))
+    return rows, growths
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where each case writes what it found")
+    parser.add_argument("--csv", type=Path, help="append all rows to this file")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=8, help="after which what still runs is stopped")
+    parser.add_argument("--report-only", action="store_true", help="only gather what FOLDER holds")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 60 * options.minutes
+    if not options.report_only:
+        for wave in waves():
+            run_wave(wave, options.folder, options.rounds, until)
+    rows, growths = rows_in(options.folder)
+    if options.csv:
+        append_csv(options.csv, rows)
+    usual = [row for row in rows if "," not in row.model]
+    if usual:
+        pictures.save(plots.plot(usual), options.folder / "bench.png")
+    if growths:
+        pictures.save(plots.plot_growth(growths), options.folder / "growth.png")
+    for line in tables.lines(usual):
+        print("  ".join(f"{cell:>12}" for cell in line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Several benchmarks on one device: they get ready side by side, and each is timed while all others wait.
+
+Getting ready is mostly a compiler's work on the CPU, and with sixteen cores sixteen of them take as long as one. Timing
+wants the device to itself. So whoever gets ready holds a lock that many may hold, whoever times one that nobody else
+may, of either kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from purecaps.errors import ConfigError
+
+
+class Turns:
+    """Turns that processes take by a lock on one file; without a file there is nobody to wait for.
+
+    Args:
+        path: the file, the same for all of them; it is made if it is not there.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        if path is not None:
+            try:
+                import fcntl  # noqa: F401, not on every platform
+            except ImportError as error:
+                raise ConfigError(f"turns: expected a system with file locks, got one without: {path}") from error
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+    def getting_ready(self) -> contextlib.AbstractContextManager[None]:
+        """Beside others that get ready, and never while one is timed."""
+        return self._locked(exclusive=False)
+
+    def timing(self) -> contextlib.AbstractContextManager[None]:
+        """Alone."""
+        return self._locked(exclusive=True)
+
+    @contextlib.contextmanager
+    def _locked(self, *, exclusive: bool) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        import fcntl
+
+        with open(self.path, "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield  # closing the file gives the lock back

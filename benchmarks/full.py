@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from purecaps.evaluate import pictures
 from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
@@ -78,13 +79,15 @@ def run_wave(cases: list[Case], folder: Path, rounds: int, until: float) -> None
 
 
 def rows_in(folder: Path) -> tuple[list[Row], list[Growth]]:
-    rows, growths = [], []
+    rows: list[Row] = []
+    growths: list[Growth] = []
     for path in sorted(folder.glob("*.json")):
         found = json.loads(path.read_text())
         rows += [Row(**row) for row in found["rows"]]
         for growth in found.get("growth", ()):
-            fields = {name: tuple(value) if isinstance(value, list) else value for name, value in growth.items()}
-            growths.append(Growth(**{name: value for name, value in fields.items() if name != "exponent"}))
+            del growth["exponent"]  # it follows from the rest
+            fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in growth.items()}
+            growths.append(Growth(**fields))
     return rows, growths
 
 

@@ -161,8 +161,9 @@ class Session:
                 runners = {contender: self._runner(contender, case) for contender in group}
             for graph in (False, True):
                 asked = [way for way in ways if way.contender in group and way.graph == graph]
-                found |= self._in_turns({way: runners[way.contender] for way in asked})
-                free(case.device)
+                if asked:
+                    found |= self._in_turns({way: runners[way.contender] for way in asked})
+                    free(case.device)
             del runners
             free(case.device)
         return found

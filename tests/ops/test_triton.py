@@ -1,5 +1,6 @@
 """The fused Triton kernels, run by Triton's interpreter on the CPU; test_triton_gpu.py runs them compiled."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -76,6 +77,20 @@ def test_every_plan_gives_the_same_result(changes):
     with planned(**changes):
         assert_block_matches_reference("fused", normal(*U), normal(*W, seed=1), stride=2, tolerance=1e-6)
         assert_conv_matches_reference("fused", normal(*U), normal(*W, seed=1), stride=(1, 2), padding=1)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("tile", [Tile(16, 64, 16, span=4), Tile(64, 32, 64, span=2)], ids=["four", "two"])
+def test_neighbouring_pixels_side_by_side_give_the_same_result(case, tile):
+    u, w, geometry = normal(*case[0]), normal(*case[1], seed=1), Geometry(*case[2:])
+    if w.shape[6] > 8 and tile.span == 2:
+        tile = dataclasses.replace(tile, columns=64)  # room for a capsule of each
+    upstream = normal(*reference.caps_block(u, w, geometry, 0.1, None).shape, seed=2)
+    true = gradients(lambda u, w: reference.caps_block(u.double(), w.double(), geometry, 0.1, None), u, w, upstream)
+    with planned(forward=tile, inputs=tile):
+        got = gradients(lambda u, w: fused.caps_block(u, w, geometry, 0.1, None), u, w, upstream)
+    for one, other in zip(got, true, strict=True):
+        assert_close_in_norm(one, other, 1e-6, "span")
 
 
 @pytest.mark.parametrize(

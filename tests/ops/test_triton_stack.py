@@ -11,6 +11,8 @@ from purecaps.models.stack import ModelStack
 from purecaps.ops import triton as fused
 from purecaps.ops.geometry import Block, Geometry
 from purecaps.ops.triton import stack
+from purecaps.ops.triton.plan import planned
+from purecaps.ops.triton.tile import Tile
 from purecaps.testing import assert_close_in_norm
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -50,6 +52,17 @@ def test_a_run_of_blocks_matches_the_reference(monkeypatch, layers, chunk):
     model = odd_network("triton", layers, squash_chunk=chunk)
     assert model.radii(images()) is not None, "expected all layers to be taken at once"
     got = results(model, images())
+    for one, other in zip(got, true, strict=True):
+        assert_close_in_norm(one, other, 1e-6, "run of blocks")
+
+
+@pytest.mark.parametrize("tile", [Tile(64, 32, 32, span=4), Tile(16, 32, 16, span=2)], ids=["four", "two"])
+@pytest.mark.parametrize(("layers", "chunk"), [(LAYERS, None), (EVEN, 2)], ids=["whole capsules", "chunks"])
+def test_a_run_of_blocks_with_pixels_side_by_side_matches_the_reference(monkeypatch, layers, chunk, tile):
+    in_float32(monkeypatch)
+    true = results(odd_network(layers=layers, squash_chunk=chunk).double(), images().double())
+    with planned(forward=tile, inputs=tile):
+        got = results(odd_network("triton", layers, squash_chunk=chunk), images())
     for one, other in zip(got, true, strict=True):
         assert_close_in_norm(one, other, 1e-6, "run of blocks")
 

@@ -66,7 +66,7 @@ def activation_gradient_kernel(
     _, image, part = tile_rows(0, first_pixel, ROWS // NORM_ROWS, ROWS // M_PAD, M_PAD // NORM_ROWS)
     at, inside = length_positions(
         z * pixels + image, image < pixels, part, first_capsule, O, P_PAD, LENGTH_ROWS, LENGTH_COLUMNS,
-        COLUMNS, NORM_COLUMNS,
+        COLUMNS, NORM_COLUMNS, image, 1, 1,
     )  # fmt: skip
     r = tl.load(r_ptr + at, mask=inside, other=0.0)
     grad_r = r
@@ -80,7 +80,7 @@ def activation_gradient_kernel(
         g_columns = o.to(tl.int64) * G_O + p.to(tl.int64) * G_P
         grad_y = tl.load(g_rows[:, None] + g_columns[None, :], mask=mask, other=0.0).to(tl.float32)
     grad_v = activation_gradient(
-        y, grad_y, r, grad_r, slope, HAS_GRAD_Y, HAS_GRAD_R, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS
+        y, grad_y, r, grad_r, slope, HAS_GRAD_Y, HAS_GRAD_R, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS, True
     )
     tl.store(grad_v_ptr + offsets, grad_v.to(grad_v_ptr.dtype.element_ty), mask=mask)
 

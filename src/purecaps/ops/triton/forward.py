@@ -5,6 +5,10 @@ Rows are (pixel, image, m) with m fastest and padded to a power of two, columns 
 the sum runs over (i, j, c, n). So one program holds whole capsules, and their norms need no second pass. A program of a
 large batch stays at one pixel: where to read is then a scalar and a stride. Sizes and strides are compile-time
 constants: index arithmetic becomes shifts, and loads are as wide as the layout allows.
+
+With a span of several pixels columns are (s, o, p), neighbours in a row of the map side by side, and the sum runs over
+all that any of them sees: a kernel position j of the first is j - s stride of the one s further on, and the weights of
+positions that a pixel does not see are zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import length_positions, spread_capsules, squash_factor, sum_capsules, tile_rows
+from purecaps.ops.triton.parts import length_and_factor, length_positions, spread_capsules, sum_capsules, tile_rows
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, constants, stride_z
 
@@ -67,6 +71,7 @@ def forward_kernel(
     LENGTH_ROWS: tl.constexpr,
     LENGTH_COLUMNS: tl.constexpr,
     IMAGES: tl.constexpr,
+    SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
@@ -75,17 +80,20 @@ def forward_kernel(
     PRECISION: tl.constexpr,
 ):
     width: tl.constexpr = C * N
-    length: tl.constexpr = KH * KW * width
-    capsules: tl.constexpr = COLUMNS // P_PAD
+    seen_w: tl.constexpr = KW + (SPAN - 1) * STRIDE_W
+    length: tl.constexpr = KH * seen_w * width
+    of_pixel: tl.constexpr = COLUMNS // SPAN
+    capsules: tl.constexpr = of_pixel // P_PAD
     column_blocks: tl.constexpr = (O + capsules - 1) // capsules
-    padded: tl.constexpr = PAD_H > 0 or PAD_W > 0
+    padded: tl.constexpr = PAD_H > 0 or PAD_W > 0 or OUT_W % SPAN != 0
     # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
     one_position: tl.constexpr = width % INNER == 0
     ragged: tl.constexpr = length % INNER != 0
     # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
-    one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J
+    one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J and SPAN == 1
 
-    pixels: tl.constexpr = OUT_H * OUT_W
+    wide: tl.constexpr = (OUT_W + SPAN - 1) // SPAN
+    pixels: tl.constexpr = OUT_H * wide
     block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
 
     image_blocks = (B + IMAGES - 1) // IMAGES
@@ -97,13 +105,14 @@ def forward_kernel(
 
     pixel, b, m = tile_rows(first_pixel, first_image, ROWS, IMAGES, M_PAD)
     row_real = (b < B) & (m < M) & (pixel < pixels)
-    top = pixel // OUT_W * STRIDE_H - PAD_H
-    left = pixel % OUT_W * STRIDE_W - PAD_W
+    top = pixel // wide * STRIDE_H - PAD_H
+    left = pixel % wide * (SPAN * STRIDE_W) - PAD_W
     corner = top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
     u_rows = u_ptr + z * u_z + b.to(tl.int64) * U_B + m.to(tl.int64) * U_M + corner
 
     column = tl.arange(0, COLUMNS)
-    o = first_capsule + column // P_PAD
+    s = column // of_pixel
+    o = first_capsule + column % of_pixel // P_PAD
     p = column % P_PAD
     column_real = (o < O) & (p < P)
     w_columns = w_ptr + z * w_z + o.to(tl.int64) * W_O + p * W_P
@@ -112,8 +121,8 @@ def forward_kernel(
     for start in range(0, length, INNER):
         k = start + tl.arange(0, INNER)
         position = start // width if one_position else k // width
-        i = position // KW
-        j = position % KW
+        i = position // seen_w
+        j = position % seen_w
         c = k % width // N
         n = k % N
         u_mask = row_real[:, None]
@@ -132,27 +141,38 @@ def forward_kernel(
                 u_mask = u_mask & (h >= 0) & (h < H) & (x >= 0) & (x < W)
         u_offset = i * (DILATION_H * U_H) + j * (DILATION_W * U_W) + c * U_C + n * U_N
         w_offset = k * W_N if one_run else i * W_I + j * W_J + c * W_C + n * W_N
+        w_at = w_columns[None, :] + w_offset[:, None]
+        if SPAN > 1:
+            own = (j + 0 * k)[:, None] - (s * STRIDE_W)[None, :]
+            w_at -= (s * (STRIDE_W * W_J))[None, :]
+            w_mask = w_mask & (own >= 0) & (own < KW)
         seen = tl.load(u_rows[:, None] + u_offset[None, :], mask=u_mask, other=0.0)
         if BYTES:
             seen = seen.to(w_ptr.dtype.element_ty)
-        kernel = tl.load(w_columns[None, :] + w_offset[:, None], mask=w_mask, other=0.0)
+        kernel = tl.load(w_at, mask=w_mask, other=0.0)
         total = tl.dot(seen, kernel, total, input_precision=PRECISION)
 
     if BYTES:
         total = total * scale
     if ACTIVATE:
         total = tl.where(total > 0, total, total * slope)
-        r = tl.sqrt(sum_capsules(total * total, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS))
-        total = total * spread_capsules(squash_factor(r), ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+        exact: tl.constexpr = PRECISION == "ieee" and y_ptr.dtype.element_ty == tl.float32
+        r, factor = length_and_factor(sum_capsules(total * total, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS), exact)
+        total = total * spread_capsules(factor, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
         at, image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
+        x = at % wide * SPAN + 0 * image
         offsets, mask = length_positions(
-            (z * B + image) * pixels + at, (image < B) & (at < pixels), part, first_capsule, O, P_PAD,
-            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS,
+            (z * B + image) * (OUT_H * OUT_W) + at // wide * OUT_W + x, (image < B) & (at < pixels), part,
+            first_capsule, O, P_PAD, LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS, OUT_W - x, SPAN, 1,
         )  # fmt: skip
         tl.store(r_ptr + offsets, r, mask=mask)
-    y_rows = y_ptr + (((z * B + b) * pixels + pixel) * M + m) * (O * P)
+    x = pixel % wide * SPAN + 0 * b
+    y_rows = y_ptr + (((z * B + b) * (OUT_H * OUT_W) + pixel // wide * OUT_W + x) * M + m) * (O * P)
     out = total.to(y_ptr.dtype.element_ty)
-    tl.store(y_rows[:, None] + (o * P + p)[None, :], out, mask=row_real[:, None] & column_real[None, :])
+    y_mask = row_real[:, None] & column_real[None, :]
+    if OUT_W % SPAN != 0:
+        y_mask = y_mask & (x[:, None] + s[None, :] < OUT_W)
+    tl.store(y_rows[:, None] + (s * (M * O * P) + o * P + p)[None, :], out, mask=y_mask)
 
 
 def launch_forward(
@@ -182,8 +202,9 @@ def launch_forward(
     if y.numel():
         tile = plan(problem).forward
         images = tile.images(problem)
-        blocks = row_blocks(problem.B, problem.out[0] * problem.out[1], problem.m_pad, tile.rows, images)
-        grid = (blocks * triton.cdiv(problem.O, tile.columns // problem.p_pad), problem.Z)
+        pixels = problem.out[0] * triton.cdiv(problem.out[1], tile.span)
+        blocks = row_blocks(problem.B, pixels, problem.m_pad, tile.rows, images)
+        grid = (blocks * triton.cdiv(problem.O, tile.columns // tile.span // problem.p_pad), problem.Z)
         forward_kernel[grid](
             u,
             w,
@@ -196,6 +217,7 @@ def launch_forward(
             scale,
             **constants(u, w, problem),
             IMAGES=images,
+            SPAN=tile.span,
             ROWS=tile.rows,
             COLUMNS=tile.columns,
             INNER=tile.inner,

@@ -4,6 +4,10 @@
 With stride s, an input pixel h is seen only by the kernel positions i with i d = h + padding (mod s). So pixels are
 taken in s phases, one launch axis, each with the positions that reach it: no product with zeros of the stride's making.
 
+With a span of several pixels columns are (s, c, n), neighbours of one phase side by side. Position k of the first sees
+the output pixel that position k + s of the one s further on sees, so one sum over all that any of them is seen by, with
+zeros for the weights of positions that there are not.
+
 Inside a run of layers the input is what the layer below wrote. A program holds whole capsules of it, so the gradient
 goes on through that layer's squash and leaky ReLU as an epilogue, and no other kernel has to read it for that.
 """
@@ -122,6 +126,7 @@ def input_gradient_kernel(
     LENGTH_COLUMNS: tl.constexpr,
     ACTIVATED: tl.constexpr,
     IMAGES: tl.constexpr,
+    SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
@@ -129,10 +134,13 @@ def input_gradient_kernel(
 ):
     """ACTIVATED goes on through the activation that made u; columns are whole capsules then, N_PAD wide each."""
     width: tl.constexpr = C * N
-    capsules: tl.constexpr = COLUMNS // N_PAD
+    of_pixel: tl.constexpr = COLUMNS // SPAN
+    capsules: tl.constexpr = of_pixel // N_PAD
     column_blocks: tl.constexpr = (C + capsules - 1) // capsules
+    # Kernel positions that one step sums: several where (o, p) is short.
+    pack: tl.constexpr = INNER // OP if SPAN > 1 and OP < INNER and INNER % OP == 0 else 1
     steps: tl.constexpr = (OP + INNER - 1) // INNER
-    wide: tl.constexpr = (W + STRIDE_W - 1) // STRIDE_W
+    wide: tl.constexpr = ((W + STRIDE_W - 1) // STRIDE_W + SPAN - 1) // SPAN
     block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
     one_pixel: tl.constexpr = block_pixels == 1
     step_h: tl.constexpr = STRIDE_H // COMMON_H
@@ -153,16 +161,17 @@ def input_gradient_kernel(
 
     pixel, b, m = tile_rows(first_pixel, first_image, ROWS, IMAGES, M_PAD)
     h = first_h + pixel // wide * STRIDE_H
-    x = first_w + pixel % wide * STRIDE_W
+    x = first_w + pixel % wide * (SPAN * STRIDE_W)
     row_real = (b < B) & (m < M) & (h < H) & (x < W)
-    # Where the phase has no position the division is not exact, and the loop below is empty.
+    # Where the phase has no position the division is not exact, and the loop below is empty or sums zeros.
     top = (h + PAD_H - first_i * DILATION_H) // STRIDE_H
-    left = (x + PAD_W - first_j * DILATION_W) // STRIDE_W
+    left = (x + PAD_W - first_j * DILATION_W) // STRIDE_W + (SPAN - 1)
     from_h, count_h = reached(top, positions_h, move_h, OUT_H, one_pixel)
-    from_w, count_w = reached(left, positions_w, move_w, OUT_W, one_pixel)
+    from_w, count_w = reached(left, positions_w + (SPAN - 1), move_w, OUT_W, one_pixel)
 
     column = tl.arange(0, COLUMNS)
-    c = first_capsule + column // N_PAD
+    s = column // of_pixel
+    c = first_capsule + column % of_pixel // N_PAD
     n = column % N_PAD
     column_real = (c < C) & (n < N)
     cn = c * N + n
@@ -171,43 +180,64 @@ def input_gradient_kernel(
     grad_v_rows = grad_v_ptr + ((image + top * OUT_W + left) * M + m) * OP
 
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for step in range(count_h * count_w * steps):
+    across = (count_w + pack - 1) // pack
+    for step in range(count_h * across * steps):
         position = step // steps
-        along_h = from_h + position // count_w
-        along_w = from_w + position % count_w
+        along_h = from_h + position // across
+        along_w = from_w + position % across * pack
+        op = step % steps * INNER + tl.arange(0, INNER)
+        if pack > 1:
+            along_w = along_w + op // OP
+            op = op % OP
         i = first_i + along_h * step_h
-        j = first_j + along_w * step_w
+        back = (along_h * move_h * OUT_W + along_w * move_w) * (M * OP)
         inside = row_real
         if not one_pixel:
             out_h = top - along_h * move_h
-            out_w = left - along_w * move_w
-            inside = row_real & (out_h >= 0) & (out_h < OUT_H) & (out_w >= 0) & (out_w < OUT_W)
-        op = step % steps * INNER + tl.arange(0, INNER)
-        back = (along_h * move_h * OUT_W + along_w * move_w) * (M * OP)
-        w_rows = i * W_I + j * W_J + op // P * W_O + op % P * W_P
+            inside = inside & (out_h >= 0) & (out_h < OUT_H)
+            if pack == 1:
+                out_w = left - along_w * move_w
+                inside = inside & (out_w >= 0) & (out_w < OUT_W)
         grad_mask = inside[:, None]
         w_mask = column_real[None, :]
-        if OP % INNER != 0:
+        w_rows = i * W_I + first_j * W_J + op // P * W_O + op % P * W_P
+        if SPAN > 1:
+            own = (along_w + 0 * op)[:, None] + (s - (SPAN - 1))[None, :]
+            w_mask = w_mask & (own >= 0) & (own < positions_w)
+            w_at = w_columns[None, :] + w_rows[:, None] + own * (step_w * W_J)
+        else:
+            w_at = w_columns[None, :] + (w_rows + along_w * (step_w * W_J))[:, None]
+        if pack > 1:
+            grad_mask = grad_mask & (along_w < from_w + count_w)[None, :]
+            if not one_pixel:
+                out_w = left[:, None] - (along_w * move_w)[None, :]
+                grad_mask = grad_mask & (out_w >= 0) & (out_w < OUT_W)
+        elif OP % INNER != 0:
             grad_mask = grad_mask & (op < OP)[None, :]
             w_mask = w_mask & (op < OP)[:, None]
         grad_v = tl.load(grad_v_rows[:, None] + (op - back)[None, :], mask=grad_mask, other=0.0)
-        kernel = tl.load(w_columns[None, :] + w_rows[:, None], mask=w_mask, other=0.0)
+        kernel = tl.load(w_at, mask=w_mask, other=0.0)
         total = tl.dot(grad_v, kernel, total, input_precision=PRECISION)
 
     rows = (((z * B + b) * H + h) * W + x) * (M * width) + m * width
-    offsets = rows[:, None] + cn[None, :]
+    offsets = rows[:, None] + (s * (STRIDE_W * M * width) + cn)[None, :]
     mask = row_real[:, None] & column_real[None, :]
+    if SPAN > 1:
+        mask = mask & ((x + 0 * b)[:, None] + (s * STRIDE_W)[None, :] < W)
     if ACTIVATED:
         y = tl.load(u_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
         pixel, image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
         h = first_h + pixel // wide * STRIDE_H
-        x = first_w + pixel % wide * STRIDE_W
+        x = first_w + pixel % wide * (SPAN * STRIDE_W) + 0 * image
         at, known = length_positions(
             (z * B + image) * (H * W) + h * W + x, (image < B) & (h < H) & (x < W), part, first_capsule, C, N_PAD,
-            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS,
+            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS, W - x, SPAN, STRIDE_W,
         )  # fmt: skip
         r = tl.load(r_ptr + at, mask=known, other=0.0)
-        total = activation_gradient(y, total, r, r, slope, True, False, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
+        exact: tl.constexpr = PRECISION == "ieee" and grad_v_ptr.dtype.element_ty == tl.float32
+        total = activation_gradient(
+            y, total, r, r, slope, True, False, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS, exact
+        )  # fmt: skip
     tl.store(grad_u_ptr + offsets, total.to(grad_u_ptr.dtype.element_ty), mask=mask)
 
 
@@ -239,8 +269,9 @@ def launch_input_gradient(
     n_pad = power_of_two(width)
     m_pad = problem.m_pad
     images = tile.images(problem)
-    pixels = triton.cdiv(problem.H, down) * triton.cdiv(problem.W, across)
-    blocks = row_blocks(problem.B, pixels, m_pad, tile.rows, images) * triton.cdiv(capsules, tile.columns // n_pad)
+    pixels = triton.cdiv(problem.H, down) * triton.cdiv(triton.cdiv(problem.W, across), tile.span)
+    blocks = row_blocks(problem.B, pixels, m_pad, tile.rows, images)
+    blocks *= triton.cdiv(capsules, tile.columns // tile.span // n_pad)
     input_gradient_kernel[(blocks, down * across, problem.Z)](
         grad_v,
         w,
@@ -272,6 +303,7 @@ def launch_input_gradient(
         **_norm_constants(problem, below),
         ACTIVATED=below is not None,
         IMAGES=images,
+        SPAN=tile.span,
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         INNER=tile.inner,

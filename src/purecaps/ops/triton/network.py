@@ -30,7 +30,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.bands import Bands
-from purecaps.ops.triton.parts import spread_capsules, squash_factor, sum_capsules
+from purecaps.ops.triton.parts import length_and_factor, spread_capsules, squash_factor, sum_capsules
 
 
 @triton.jit
@@ -48,24 +48,11 @@ def load_or_keep(held, ptr, i: tl.constexpr, K: tl.constexpr, N: tl.constexpr, H
 
 
 @triton.jit
-def short_squash_factor(squares):
-    """f(r) from r^2, to the 11 bits that half precision keeps.
-
-    Every thread that holds a piece of a capsule computes the factor, so it is as dear as the products: two special
-    functions and a handful of additions here, thirty instructions in `squash_factor`.
-    """
-    safe = tl.maximum(squares, 1e-24)
-    reciprocal = tl.rsqrt(safe)
-    r = safe * reciprocal
-    near = 1 - r * (0.5 - r * (1 / 6))
-    return tl.where(safe < 4e-4, near, reciprocal - tl.exp(-r) * reciprocal)
-
-
-@triton.jit
 def factor_of(squares, DTYPE: tl.constexpr):
     """What squash multiplies a capsule with, from the sum of its squares."""
     exact: tl.constexpr = DTYPE == tl.float32  # noqa: SIM300
-    return squash_factor(tl.sqrt(squares)) if exact else short_squash_factor(squares)
+    _, factor = length_and_factor(squares, exact)
+    return factor
 
 
 @triton.jit

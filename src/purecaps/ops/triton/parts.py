@@ -25,6 +25,46 @@ def squash_factor(r):
 
 
 @triton.jit
+def length_and_factor(squares, EXACT: tl.constexpr):
+    """r and f(r) from r^2; without EXACT to 1e-5 of themselves, which is far below what TF32 and half precision keep.
+
+    Every thread that holds a piece of a capsule computes this, so it is as dear as the products: two special functions
+    and a handful of additions, against thirty instructions in `squash_factor`.
+    """
+    if EXACT:
+        r = tl.sqrt(squares)
+        f = squash_factor(r)
+    else:
+        reciprocal = tl.rsqrt(tl.maximum(squares, 1e-36))
+        r = squares * reciprocal
+        f = tl.where(r < 0.02, 1 - r * (0.5 - r * (1 / 6)), reciprocal - tl.exp(-r) * reciprocal)
+    return r, f
+
+
+@triton.jit
+def gradient_factors(r, EXACT: tl.constexpr):
+    """f(r), f'(r) / (r f(r)^2) and 1 / (r f(r)); for r > 0. Without EXACT as accurate as `length_and_factor`.
+
+    With e = exp(-r) and l = 1 - e = r f, the second is (e - f) / l^2.
+    """
+    if EXACT:
+        f = squash_factor(r)
+        along = squash_slope(r, f) / f / f / r
+        outward = 1 / f / r
+    else:
+        # The difference e - f loses more digits than 1 - e, so the series goes further than in `length_and_factor`.
+        near = r < 0.25
+        e = tl.exp(-r)
+        series = 1 - r * (1 / 2 - r * (1 / 6 - r * (1 / 24 - r * (1 / 120))))
+        length = tl.where(near, r * series, 1 - e)
+        f = tl.where(near, series, length / r)
+        outward = 1 / length
+        gap = r * (r * (1 / 3 - r * (1 / 8 - r * (1 / 30 - r * (1 / 144)))) - 1 / 2)
+        along = tl.where(near, gap, e - f) * outward * outward
+    return f, along, outward
+
+
+@triton.jit
 def squash_slope(r, f):
     """f'(r) = (exp(-r) - f(r)) / r, by its series near zero."""
     near = tl.minimum(r, 0.5)
@@ -84,19 +124,29 @@ def length_positions(
     LENGTH_COLUMNS: tl.constexpr,
     COLUMNS: tl.constexpr,
     NORM_COLUMNS: tl.constexpr,
+    room,
+    SPAN: tl.constexpr,
+    APART: tl.constexpr,
 ):
     """Offsets and mask of a tile's lengths within [pixels, LENGTH_ROWS, CAPSULES, LENGTH_COLUMNS].
 
-    Capsules are WIDTH_PAD columns wide in the tile; `pixel` is counted over all images, [rows].
+    Capsules are WIDTH_PAD columns wide in the tile; `pixel` is counted over all images, [rows]. Side by side in the
+    columns stand SPAN pixels, which lie APART in the map; `room` is how far its row goes on from the first, [rows].
     """
     groups: tl.constexpr = WIDTH_PAD // NORM_COLUMNS
+    of_pixel: tl.constexpr = COLUMNS // NORM_COLUMNS // SPAN
     across = tl.arange(0, COLUMNS // NORM_COLUMNS)
-    capsule = first_capsule + across // groups
+    capsule = first_capsule + across % of_pixel // groups
     piece = across % groups
     row = (pixel.to(tl.int64) * LENGTH_ROWS + part) * (CAPSULES * LENGTH_COLUMNS)
     offsets = row[:, None] + (capsule * LENGTH_COLUMNS + piece)[None, :]
     real = (capsule < CAPSULES) & (piece < LENGTH_COLUMNS)
-    return offsets, (pixel_real & (part < LENGTH_ROWS))[:, None] & real[None, :]
+    mask = (pixel_real & (part < LENGTH_ROWS))[:, None] & real[None, :]
+    if SPAN > 1:
+        further = across // of_pixel * APART
+        offsets += (further * (LENGTH_ROWS * CAPSULES * LENGTH_COLUMNS))[None, :]
+        mask = mask & (further[None, :] < room[:, None])
+    return offsets, mask
 
 
 @triton.jit
@@ -112,21 +162,20 @@ def activation_gradient(
     COLUMNS: tl.constexpr,
     NORM_ROWS: tl.constexpr,
     NORM_COLUMNS: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """The gradient before leaky ReLU and squash of a tile, all float32; ops/README.md has the mathematics.
 
     da = f dy + (f'/r)(a . dy) a + dr a/r with a = y/f. The parts along y vanish with r; they are dropped where r is
     too small to divide by. The divisions are ordered so that nothing underflows at large r, where f is about 1/r.
     """
-    f = squash_factor(r)
     known = r > 3e-10
-    safe = tl.where(known, r, 1.0)
+    f, slope_along, outward = gradient_factors(tl.where(known, r, 3e-10), EXACT)
     along = tl.zeros_like(r)
     if HAS_GRAD_Y:
-        dot = sum_capsules(y * grad_y, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
-        along += squash_slope(r, f) / f / f / safe * dot
+        along += slope_along * sum_capsules(y * grad_y, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
     if HAS_GRAD_R:
-        along += grad_r / f / safe
+        along += grad_r * outward
     along = tl.where(known, along, 0.0)
     grad_a = y * spread_capsules(along, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
     if HAS_GRAD_Y:

@@ -74,6 +74,8 @@ def plan(problem: Problem) -> Plan:
     weights, programs = _tuned("weights", problem) or (_weights(problem), (4 if problem.itemsize == 4 else 2) * FILL)
     chosen = Plan(forward, _activation(problem), inputs, weights, splits=0)
     chosen = replace(chosen, **_changes)
+    if problem.geometry.dilation[1] != 1:  # neighbours see nothing in common
+        chosen = replace(chosen, forward=replace(chosen.forward, span=1), inputs=replace(chosen.inputs, span=1))
     return chosen if chosen.splits else replace(chosen, splits=_splits(problem, chosen.weights, programs))
 
 

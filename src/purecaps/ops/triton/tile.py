@@ -17,6 +17,8 @@ class Tile:
         inner: products summed in one step, a power of two.
         warps: warps of 32 threads.
         stages: how many steps' loads are under way at once.
+        span: neighbouring pixels of a row that stand side by side as columns, a power of two. Where capsules are
+            narrow, they fill columns that would be padding, and what neighbours both see is read once.
     """
 
     rows: int
@@ -24,6 +26,7 @@ class Tile:
     inner: int
     warps: int = 4
     stages: int = 3
+    span: int = 1
 
     def images(self, problem: Problem) -> int:
         """How many images the rows of a tile span."""

@@ -1,15 +1,18 @@
 """Which block sizes are fastest for each kernel of a network? The answers are for ops/triton/plan_table.py.
 
     PYTHONPATH=src python benchmarks/tune.py OUT.json pcapsnet0:128:tf32 pcapsnet4:256:bf16 [--tries 30] [--budget 240]
+    PYTHONPATH=src python benchmarks/tune.py OUT.json pcapsnet0:128:tf32 --ranked RANKED.json [--tries 8]
 
-Needs a CUDA device. For each kernel of each layer, the plan at hand and a random choice of others: first compiled by
-many processes side by side, then timed one after the other, as replays of a CUDA graph of 20 launches (median of 9).
-Inputs stay in the cache, as they do in a training step, where the kernel before has just written them.
+Needs a CUDA device. For each kernel of each layer, the plan at hand and a random choice of others, or those that
+benchmarks/rank_tiles.py expects most of: first compiled by many processes side by side, then timed one after the other,
+as replays of a CUDA graph of 20 launches (median of 9). Inputs stay in the cache, as they do in a training step, where
+the kernel before has just written them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import random
@@ -17,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,6 +60,7 @@ class Choice:
     def __str__(self) -> str:
         tile = self.tile
         text = f"{tile.rows}x{tile.columns}x{tile.inner} w{tile.warps} s{tile.stages}"
+        text += f" span {tile.span}" if tile.span > 1 else ""
         return f"{text} /{self.splits}" if self.splits else text
 
 
@@ -91,24 +96,24 @@ def problem_for(case: Case) -> Problem:
     return problem_of(capsules, kernel, geometry)
 
 
-def launcher(case: Case) -> Callable[[], Any]:
+def launcher(case: Case, device: str = "cuda") -> Callable[[], Any]:
     """A function that launches the kernel once, on inputs like those in a training step."""
     from purecaps.ops.triton.forward import launch_forward
     from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
     from purecaps.ops.triton.memory import empty_as
     from purecaps.ops.triton.weight_gradient import launch_weight_gradient
 
-    generator = torch.Generator("cuda").manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     dtype = DTYPE[case.precision]
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, device="cuda").to(dtype)
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
 
     u_shape, w_shape, _ = sizes_of(case)
     kh, kw, C, O, g, n, p = w_shape
     u = normal(*u_shape).permute(0, 1, 5, 2, 3, 4, 6)
     # As `models.stack` lays it out: each network's kernel as `empty_kernel` does.
-    w = torch.empty(case.networks, g, O, p, kh, kw, C, n, dtype=dtype, device="cuda").permute(0, 4, 5, 6, 2, 1, 7, 3)
+    w = torch.empty(case.networks, g, O, p, kh, kw, C, n, dtype=dtype, device=device).permute(0, 4, 5, 6, 2, 1, 7, 3)
     w.copy_(normal(case.networks, *w_shape) * (kh * kw * C * n * u_shape[4] * p) ** -0.5)
     problem = problem_for(case)
     if case.kernel == "forward":
@@ -118,16 +123,29 @@ def launcher(case: Case) -> Callable[[], Any]:
         grad_w = empty_as(w.float())
         return lambda: launch_weight_gradient(u, grad_v, grad_w, problem, "tf32")
     turned = w.movedim(6, 4).contiguous().movedim(4, 6).squeeze(5)  # (o, p) fastest, as stack.py keeps it
-    r = torch.rand(problem.Z, problem.B, problem.H, problem.W, 1, C, 1, device="cuda").permute(0, 1, 5, 2, 3, 4, 6)
+    r = torch.rand(problem.Z, problem.B, problem.H, problem.W, 1, C, 1, device=device).permute(0, 1, 5, 2, 3, 4, 6)
     below = Below(u, r, SLOPE, (problem.m, problem.n))
     return lambda: launch_input_gradient(grad_v, turned, problem, dtype, "tf32", below)
 
 
-def choices(case: Case, tries: int) -> list[Choice]:
-    """The plan at hand, and others drawn at random from those that fit."""
+def choices(case: Case, tries: int, ranked: dict[str, list[Tile]] | None = None) -> list[Choice]:
+    """The plan at hand, and others: the first of those that are ranked, or some at random from all that fit."""
     problem = problem_for(case)
     chosen = plan(problem)
     now = Choice(getattr(chosen, case.kernel), chosen.splits if case.kernel == "weights" else 0)
+    if ranked is not None:
+        drawn = ranked.get(str(case), [])
+    else:
+        drawn = sorted(tiles_of(case), key=str)
+        random.Random(str(case)).shuffle(drawn)
+    others = [tile for tile in drawn if tile != now.tile][: tries - 1]
+    found = [choice for tile in others for choice in with_splits(case, problem, tile)]
+    return [now, *(choice for choice in with_splits(case, problem, now.tile) if choice != now), *found]
+
+
+def tiles_of(case: Case) -> list[Tile]:
+    """All that fit."""
+    problem = problem_for(case)
     itemsize = problem.itemsize
     if case.kernel == "forward":
         least_rows, least_columns, width, inner = problem.m_pad, problem.p_pad, problem.O * problem.p_pad, problem.inner
@@ -138,30 +156,35 @@ def choices(case: Case, tries: int) -> list[Choice]:
     else:
         least_rows, least_columns, width = 1, problem.p_pad, problem.O * problem.p_pad
         inner, rows_most = problem.pixels * problem.m_pad, problem.inner
+    across = problem.W if case.kernel == "inputs" else problem.out[1]
+    # Side by side only where columns are few, and then all of them.
+    spans = [span for span in (1, 2, 4, 8) if span == 1 or (case.kernel != "weights" and span * width <= 64)]
     found = []
-    for rows in {"forward": (64, 128, 256), "inputs": (32, 64, 128, 256), "weights": (16, 32, 64, 128)}[case.kernel]:
-        for columns in (16, 32, 64, 128, 256):
-            if rows < least_rows or columns < least_columns or rows * columns > 16384:
-                continue
-            if columns >= 2 * max(16, width) or rows >= 2 * max(16, rows_most) or columns < min(width, 32):
-                continue
-            for deep in (16, 32, 64, 128, 256):
-                if deep >= 2 * max(16, inner) or (case.kernel == "weights" and deep < problem.m_pad):
-                    continue
-                for warps in (2, 4, 8):
-                    if not 8 <= rows * columns / (32 * warps) <= 128:
-                        continue
-                    for stages in (1, 2, 3, 4):
-                        # A sum of one step has nothing to load ahead; for weights that is worth trying anyway.
-                        alone = (deep >= inner) == (stages == 1) or (case.kernel == "weights" and stages == 1)
-                        if not alone or stages * deep * (rows + columns) * itemsize > 200_000:
-                            continue
-                        tile = Tile(rows, columns, deep, warps, stages)
-                        found.append(tile)
-    drawn = [tile for tile in sorted(found, key=str) if tile != now.tile]
-    random.Random(str(case)).shuffle(drawn)
-    others = [choice for tile in drawn[: tries - 1] for choice in with_splits(case, problem, tile)]
-    return [now, *(choice for choice in with_splits(case, problem, now.tile) if choice != now), *others]
+    shapes = itertools.product(spans, (16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (2, 4, 8))
+    for span, rows, columns, deep, warps in shapes:
+        wide = span * width
+        if rows < least_rows or rows * columns > 16384 or rows >= 2 * max(16, rows_most):
+            continue
+        if rows < {"forward": 64, "inputs": 32, "weights": 16}[case.kernel] or (
+            case.kernel == "weights" and rows > 128
+        ):
+            continue
+        if columns < span * least_columns or columns >= 2 * max(16, wide) or columns < min(wide, 32):
+            continue
+        if span > 1 and (span > across or columns < wide):
+            continue
+        # With several pixels a sum is longer: those that either of them sees.
+        longest = inner * span if case.kernel == "inputs" or span == 1 else 2 * inner
+        if deep >= 2 * max(16, longest) or (case.kernel == "weights" and deep < problem.m_pad):
+            continue
+        if not 8 <= rows * columns / (32 * warps) <= 128:
+            continue
+        for stages in (1, 2, 3, 4):
+            # A sum of one step has nothing to load ahead; for weights that is worth trying anyway.
+            alone = (deep >= inner) == (stages == 1) or (stages == 1 and (case.kernel == "weights" or span > 1))
+            if alone and stages * deep * (rows + columns) * itemsize <= 200_000:
+                found.append(Tile(rows, columns, deep, warps, stages, span))
+    return found
 
 
 def with_splits(case: Case, problem: Problem, tile: Tile) -> list[Choice]:
@@ -223,13 +246,21 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=30)
     parser.add_argument("--budget", type=float, default=240.0, help="seconds for compiling")
     parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--ranked", type=Path, help="what benchmarks/rank_tiles.py wrote")
     arguments = parser.parse_args()
     cases = [case for text in arguments.cases for case in cases_of(text)]
+    ranked: dict[str, list[Tile]] | None = None
+    if arguments.ranked is not None:
+        read = json.loads(arguments.ranked.read_text())
+        ranked = {name: [Tile(**row["tile"]) for row in rows] for name, rows in read.items()}
+        cases = [case for case in cases if str(case) in ranked]
     # Every case's first tries come before any case's later ones, so that a short budget is spread evenly.
     jobs = [
         (position // 6, index, case, choice)
         for index, case in enumerate(cases)
-        for position, choice in enumerate({choice.tile: choice for choice in choices(case, arguments.tries)}.values())
+        for position, choice in enumerate(
+            {choice.tile: choice for choice in choices(case, arguments.tries, ranked)}.values()
+        )
     ]
     jobs.sort(key=lambda job: job[:2])
     context = multiprocessing.get_context("spawn")
@@ -252,7 +283,7 @@ def main() -> None:
         launch = launcher(case)
         timed = []
         ready = {choice.tile for each, choice in compiled if each == case}
-        for choice in choices(case, arguments.tries):
+        for choice in choices(case, arguments.tries, ranked):
             if choice.tile in ready:
                 with planned(**changes(case, choice)):
                     timed.append((microseconds(launch), choice))

@@ -1,14 +1,8 @@
-"""Compiles the fused kernels for compute capability 9.0 on a machine without a GPU, as a program of its own.
-
-The interpreter takes much that the compiler refuses. Launches are caught and compiled instead of run.
-"""
+"""Compiles the fused kernels for compute capability 9.0 on a machine without a GPU, as a program of its own."""
 
 import sys
 
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from purecaps.data import Split, batch_kernel
 from purecaps.data.loader import DeviceLoader
@@ -25,46 +19,10 @@ from purecaps.ops.triton import (
     stack,
     weight_gradient,
 )
+from purecaps.ops.triton.offline import catch
+from purecaps.ops.triton.plan import planned
+from purecaps.ops.triton.tile import Tile
 from purecaps.train import adam_kernel, tally_kernel
-
-TYPES = {
-    torch.float32: "*fp32",
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.int64: "*i64",
-    torch.uint8: "*u8",
-}
-ALIGNED = [["tt.divisibility", 16]]
-
-
-class Compiled:
-    """Stands in for a kernel: kernel[grid](...) compiles."""
-
-    def __init__(self, kernel):
-        self.kernel = kernel
-
-    def __getitem__(self, grid):
-        return self.compile
-
-    def compile(self, *args, **keywords):
-        kernel, signature, constants, attributes = self.kernel, {}, {}, {}
-        given = dict(zip(kernel.arg_names, args, strict=False)) | keywords
-        for index, parameter in enumerate(kernel.params):
-            value = given.pop(parameter.name)
-            if parameter.is_constexpr:
-                signature[parameter.name], constants[(index,)] = "constexpr", value
-            elif isinstance(value, tuple):
-                signature[parameter.name] = tuple(TYPES[each.dtype] for each in value)
-            elif isinstance(value, torch.Tensor):
-                signature[parameter.name], attributes[(index,)] = TYPES[value.dtype], ALIGNED
-            else:
-                signature[parameter.name] = "fp32" if isinstance(value, float) else "i32"
-                if value % 16 == 0 and not parameter.do_not_specialize:
-                    attributes[(index,)] = ALIGNED
-        source = ASTSource(kernel, signature, constants, attributes)
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=given)
-        sys.stdout.write(f"{kernel.__name__} {made.metadata.shared}\n")
-
 
 for module, name in (
     (forward, "forward_kernel"),
@@ -77,7 +35,7 @@ for module, name in (
     (adam_kernel, "adam_kernel"),
     (tally_kernel, "tally_kernel"),
 ):
-    setattr(module, name, Compiled(getattr(module, name)))
+    catch(module, name, lambda each: sys.stdout.write(f"{each.name} {each.made.metadata.shared}\n"))
 
 for dtype, precision, padding in ((torch.float32, "tf32", 0), (torch.bfloat16, "ieee", 1)):
     u = torch.zeros(40, 11, 11, 4, 4, 16, dtype=dtype).permute(0, 4, 1, 2, 3, 5)[None]
@@ -85,6 +43,10 @@ for dtype, precision, padding in ((torch.float32, "tf32", 0), (torch.bfloat16, "
     block = ([2, 2, padding, padding, 1, 1], [4, 8], 0.1, precision)
     y, r = autograd.block_forward(u, w, *block)
     autograd.block_backward(y, r, u, w, y, r, *block, True, True)
+    side_by_side = Tile(64, 32, 16, span=4)
+    with planned(forward=side_by_side, inputs=side_by_side):
+        y, r = autograd.block_forward(u, w, *block)
+        autograd.block_backward(y, r, u, w, y, r, *block, True, True)
 
 first, second = empty_kernel((3, 3, 1, 4, 1, 3, 16))[None], empty_kernel((3, 3, 4, 3, 1, 16, 4))[None]
 layers = [

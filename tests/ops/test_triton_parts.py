@@ -47,7 +47,9 @@ def test_factors_are_those_of_the_formulas(exact):
     true = [r, f, f, slope / (r * f * f), 1 / (r * f)]
     for got, expected in zip(computed(r, exact), true, strict=True):
         off = ((got - expected) / expected).abs()
-        assert off.max() <= TOLERANCE[exact], f"expected {TOLERANCE[exact]}, got {off.max():.1e} at {r[off.argmax()]:.3g}"
+        assert off.max() <= TOLERANCE[exact], (
+            f"expected {TOLERANCE[exact]}, got {off.max():.1e} at {r[off.argmax()]:.3g}"
+        )
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["in full", "short"])

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/full.py FOLDER [--csv benchmarks/results.csv] [--rounds 5] [--minutes 8]
 
-Needs a CUDA device and as many cores as there are. At the batch sizes that matter most all contenders are compared,
+Needs a CUDA device, 16 cores and 100 GB of memory. At the batch sizes that matter most all contenders are compared,
 elsewhere those that anyone would choose. Each process writes FOLDER/CASE.csv, .json and .txt; their rows then go to the
 CSV file together, and two pictures are drawn of them.
 """
@@ -25,10 +25,9 @@ from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
 CHOSEN = "conv graph,compile graph,triton graph,compile_inference graph,one kernel graph,cnn graph"
 BYTES = re.compile("inference|one kernel")  # from bytes to classes alone
 MODELS = {"pcapsnet2": 128, "pcapsnet0": 128, "pcapsnet4": 256}  # and the batch it is trained with
-TRAIN = (32, 128, 256, 1024, 4096)
-FORWARD = (128, 4096)
-INFERENCE = (1, 16, 128, 1024, 8192)
-LARGEST = 65536
+TRAIN = (32, 1024, 4096)  # besides
+FORWARD = (4096,)
+INFERENCE = (1, 16, 128, 1024, 8192, 65536)
 GROWN = ("pcapsnet2", "pcapsnet0")
 AXES = ("batch", "size", "capsules", "depth")
 
@@ -42,16 +41,20 @@ class Case:
 
 
 def waves() -> list[list[Case]]:
-    """What may run at once; the largest batches by themselves, for the memory they take."""
-    first = []
+    """What may run at once: the comparison, then growing networks, whose points come one after the other."""
+    compared = []
     for model, main in MODELS.items():
-        for mode, sizes, in_full in (("train", TRAIN, main), ("forward", FORWARD, 128), ("inference", INFERENCE, 128)):
-            first += [timed(model, mode, batch, everything=batch == in_full) for batch in sizes]
-    first += [Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model)) for axis in AXES for model in GROWN]
-    return [first, [timed(model, "inference", LARGEST, everything=True) for model in MODELS]]
+        compared += [timed(model, "train", main, everything=True), timed(model, "forward", main, everything=True)]
+        compared += [timed(model, "train", batch) for batch in TRAIN]
+        compared += [timed(model, "forward", batch) for batch in FORWARD]
+        # Everything at the largest batch only where it fits beside the others.
+        full = (128, 65536) if model == "pcapsnet2" else (128,)
+        compared += [timed(model, "inference", batch, everything=batch in full) for batch in INFERENCE]
+    grown = [Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model)) for axis in AXES for model in GROWN]
+    return [compared, grown]
 
 
-def timed(model: str, mode: str, batch: int, *, everything: bool) -> Case:
+def timed(model: str, mode: str, batch: int, *, everything: bool = False) -> Case:
     names = ",".join(name for name in CHOSEN.split(",") if mode == "inference" or not BYTES.search(name))
     contenders = () if everything else ("--contenders", names)
     options = ("--models", model, "--modes", mode, "--batches", str(batch), *contenders)

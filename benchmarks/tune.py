@@ -5,7 +5,8 @@
 
 Needs a CUDA device. For each kernel of each layer, the plan at hand and a random choice of others, or those that
 benchmarks/rank_tiles.py expects most of: first compiled by many processes side by side, then timed one after the other,
-as replays of a CUDA graph of 20 launches (median of 9). Inputs stay in the cache, as they do in a training step, where
+as replays of a CUDA graph of 20 launches (median of 9). What does not give the result of the plan at hand is left out.
+Inputs stay in the cache, as they do in a training step, where
 the kernel before has just written them.
 """
 
@@ -35,6 +36,8 @@ from purecaps.ops.triton.tile import Tile
 DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LAUNCHES, REPLAYS = 20, 9
 SLOPE = 0.1
+# What two orders of summation may differ by: rounding to ten bits, seven in bfloat16, of the result itself.
+OFF = 5e-3
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ def problem_for(case: Case) -> Problem:
     return problem_of(capsules, kernel, geometry)
 
 
-def launcher(case: Case, device: str = "cuda") -> Callable[[], Any]:
-    """A function that launches the kernel once, on inputs like those in a training step."""
+def launcher(case: Case, device: str = "cuda") -> Callable[[], Tensor]:
+    """A function that launches the kernel once, on inputs like those in a training step, and gives its result."""
     from purecaps.ops.triton.forward import launch_forward
     from purecaps.ops.triton.input_gradient import Below, launch_input_gradient
     from purecaps.ops.triton.memory import empty_as
@@ -117,11 +120,16 @@ def launcher(case: Case, device: str = "cuda") -> Callable[[], Any]:
     w.copy_(normal(case.networks, *w_shape) * (kh * kw * C * n * u_shape[4] * p) ** -0.5)
     problem = problem_for(case)
     if case.kernel == "forward":
-        return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True)
+        return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True)[0]
     grad_v = normal(problem.Z, problem.B, *problem.out, problem.m, O, p)
     if case.kernel == "weights":
         grad_w = empty_as(w.float())
-        return lambda: launch_weight_gradient(u, grad_v, grad_w, problem, "tf32")
+
+        def weights() -> Tensor:
+            launch_weight_gradient(u, grad_v, grad_w, problem, "tf32")
+            return grad_w
+
+        return weights
     turned = w.movedim(6, 4).contiguous().movedim(4, 6).squeeze(5)  # (o, p) fastest, as stack.py keeps it
     r = torch.rand(problem.Z, problem.B, problem.H, problem.W, 1, C, 1, device=device).permute(0, 1, 5, 2, 3, 4, 6)
     below = Below(u, r, SLOPE, (problem.m, problem.n))
@@ -211,16 +219,16 @@ def compile_share(jobs: list[tuple[Case, Choice]], until: float, done: Any) -> N
             return
         if case != last:
             launch, last = launcher(case), case
+            true = launch().double()
         try:
             with planned(**changes(case, choice)):
-                launch()
-            torch.cuda.synchronize()
-            done.put((case, choice, None))
+                off = ((launch().double() - true).norm() / true.norm()).item()
+            done.put((case, choice, None if off <= OFF else f"{off:.1e} off"))
         except Exception as error:  # a tile may ask for more shared memory or registers than there are
             done.put((case, choice, f"{type(error).__name__}: {error}"[:120]))
 
 
-def microseconds(launch: Callable[[], Any]) -> float:
+def microseconds(launch: Callable[[], Tensor]) -> float:
     launch()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -278,6 +286,9 @@ def main() -> None:
             (compiled if fault is None else faults).append((case, choice) if fault is None else (case, choice, fault))
         time.sleep(0.1)
     print(f"{len(compiled)} of {len(plain)} compiled, {len(faults)} refused", flush=True)
+    for case, choice, fault in faults:
+        if fault.endswith("off"):
+            print(f"{case}: {choice} is {fault}", flush=True)
     results = []
     for case in cases:
         launch = launcher(case)

@@ -90,8 +90,6 @@ def _naive(case: Case) -> Entrant:
 
 def _compiled(mode: str) -> Callable[[Case], Entrant]:
     def make(case: Case) -> Entrant:
-        # Else the second batch size would be compiled for all sizes, and the ninth not at all.
-        torch._dynamo.reset()
         network = case.build("conv")
         return Entrant(torch.compile(timed(network, case), mode=mode, dynamic=False), network)
 

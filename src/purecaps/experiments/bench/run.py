@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -130,6 +131,8 @@ class Session:
         device, precision = self.settings.device, self.settings.precision
         ways = [way for way in ways if mode in way.contender.modes]
         rates = self._rates(inference_precision(device) if mode == "inference" else precision)
+        # Else the second batch size would be compiled for all sizes, and the ninth not at all.
+        torch._dynamo.reset()
         with arithmetic(precision, device), within_memory(device):
             with self.settings.turns.getting_ready():
                 case = Case(subject, mode, batch, device, precision)
@@ -146,7 +149,8 @@ class Session:
         known = self.report.rates
         if precision not in known:
             with self.settings.turns.timing():
-                known[precision] = measured_rates(self.settings.device, precision)
+                measure = partial(measured_rates, self.settings.device, precision)
+                known[precision] = self.settings.turns.once(f"rates-{precision}", Rates, measure)
             self.settings.say(f"{precision}: {known[precision]}")
             free(self.settings.device)
         return known[precision]
@@ -154,16 +158,16 @@ class Session:
     def _found(self, case: Case, ways: Sequence[Way]) -> dict[Way, Measured | Unmeasured]:
         found: dict[Way, Measured | Unmeasured] = {}
         contenders = list(dict.fromkeys(way.contender for way in ways))
-        # On a CPU other programs disturb, so all take turns. On a GPU memory is short, so each has it to itself.
-        groups = [contenders] if case.device.type == "cpu" else [[contender] for contender in contenders]
-        for group in groups:
+        # On a CPU other programs disturb, so all take turns, and where benchmarks wait for each other all of a case get
+        # ready before any is timed. Else each has a GPU's memory to itself.
+        together = case.device.type == "cpu" or self.settings.turns.path is not None
+        for group in [contenders] if together else [[contender] for contender in contenders]:
             with self.settings.turns.getting_ready():
                 runners = {contender: self._runner(contender, case) for contender in group}
-            for graph in (False, True):
-                asked = [way for way in ways if way.contender in group and way.graph == graph]
-                if asked:
-                    found |= self._in_turns({way: runners[way.contender] for way in asked})
-                    free(case.device)
+            of_group = [way for way in ways if way.contender in group]
+            for asked in [of_group] if together else [[way] for way in of_group]:
+                found |= self._in_turns({way: runners[way.contender] for way in asked})
+                free(case.device)
             del runners
             free(case.device)
         return found

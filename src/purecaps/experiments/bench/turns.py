@@ -8,10 +8,16 @@ may, of either kind.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from purecaps.errors import ConfigError
+from purecaps.files import atomic_write
+
+T = TypeVar("T")
 
 
 class Turns:
@@ -37,6 +43,23 @@ class Turns:
     def timing(self) -> contextlib.AbstractContextManager[None]:
         """Alone."""
         return self._locked(exclusive=True)
+
+    def once(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
+        """What the first of the processes made, for all of them; for a dataclass of numbers, inside of `timing`.
+
+        Args:
+            name: what it is called among the processes.
+            kind: its class.
+            make: makes it.
+        """
+        if self.path is None:
+            return make()
+        file = self.path.with_name(f"{self.path.name}.{name}.json")
+        if not file.exists():
+            made: Any = make()
+            with atomic_write(file) as temporary:
+                temporary.write_text(json.dumps(dataclasses.asdict(made)))
+        return kind(**json.loads(file.read_text()))
 
     @contextlib.contextmanager
     def _locked(self, *, exclusive: bool) -> Iterator[None]:

@@ -9,7 +9,8 @@ from purecaps.ops import caps_block, caps_conv2d, registry
 from purecaps.ops import triton as fused
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import autograd, memory
-from purecaps.ops.triton.plan import planned
+from purecaps.ops.triton.plan import LEAST_TUNED, planned
+from purecaps.ops.triton.tile import Tile
 from purecaps.testing import assert_block_matches_reference, assert_close_in_norm, assert_conv_matches_reference
 
 pytestmark = pytest.mark.gpu
@@ -104,6 +105,28 @@ def test_any_number_of_parts_matches_the_reference(u, w, stride):
         assert_block_matches_reference(
             "fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=TOLERANCE["tf32"]
         )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("u", "w", "stride"), LAYERS)
+def test_measured_block_sizes_match_the_reference(u, w, stride, dtype):
+    u, w = layer_inputs((LEAST_TUNED, *u[1:]), w, getattr(torch, dtype))
+    tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
+    assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("span", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("u", "w", "stride"), [layer for layer in LAYERS if layer.values[1][3] * layer.values[1][6] <= 16]
+)
+def test_pixels_side_by_side_match_the_reference(u, w, stride, span, dtype):
+    forward = Tile(64, max(16, span * w[3] * w[6]), 16, span=span)
+    inputs = Tile(64, max(16, span * w[2] * w[5]), 16, span=span)
+    u, w = layer_inputs(u, w, getattr(torch, dtype))
+    tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
+    with planned(forward=forward, inputs=inputs):
+        assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(("u", "w", "stride", "padding", "dilation"), CASES)

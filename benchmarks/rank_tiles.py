@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -79,7 +80,8 @@ def main() -> None:
     if options.layers:
         cases = [case for case in cases if case.layer + 1 in map(int, options.layers.split(","))]
     found = json.loads(options.out.read_text()) if options.out.exists() else {}
-    with ProcessPoolExecutor(options.workers) as pool:
+    # Spawned: a fork of a process whose threads have computed something may wait for them for ever.
+    with ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn")) as pool:
         for case in cases:
             tiles = tiles_of(case)
             random.Random(str(case)).shuffle(tiles)

@@ -47,6 +47,20 @@ def test_pretrained_networks_keep_their_lengths_and_classes(net, precision):
     assert_classes_match(compiled(model, precision=precision, output="class")(images), true, precision)
 
 
+@pytest.mark.gpu
+@pytest.mark.net
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_all_test_digits_are_classified_as_the_network_does(net, precision):
+    from purecaps import data
+
+    images = data.load("mnist").test.images.to(DEVICE)
+    model = pretrained(net).to(DEVICE)
+    true = true_lengths(model, images)
+    assert_lengths_match(compiled(model, precision=precision)(images), true, precision)
+    assert_classes_match(compiled(model, precision=precision, output="class")(images), true, precision)
+
+
 def test_the_widest_network_is_exact_in_float32_where_memory_does_not_matter(monkeypatch):
     monkeypatch.setattr("purecaps.ops.triton.bands.MOST_BYTES", 2**20)
     if DEVICE == "cuda":

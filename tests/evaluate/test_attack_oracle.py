@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescent
-from art.estimators.classification import PyTorchClassifier
 from torch import nn
 
 from purecaps import create_model
 from purecaps.evaluate.attacks import AttackLoss, default_loss, fgsm, pgd
 from purecaps.losses import margin_loss
+
+pytest.importorskip("art", reason="needs adversarial-robustness-toolbox, which `make test` installs")
+from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescent
+from art.estimators.classification import PyTorchClassifier
 
 
 def scaled(scores, chosen):

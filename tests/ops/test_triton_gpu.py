@@ -115,6 +115,16 @@ def test_measured_block_sizes_match_the_reference(u, w, stride, dtype):
     assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("m", [1, 4])
+@pytest.mark.parametrize(("n", "p"), [(6, 7), (7, 5), (5, 6), (3, 2), (4, 8)])
+def test_capsules_of_odd_widths_match_the_reference_in_large_batches(n, p, m, dtype):
+    u, w = layer_inputs((128, 1, 11, 11, 1, m, n), (3, 3, 1, 2, 1, n, p), getattr(torch, dtype))
+    tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
+    for stride in (1, 2):
+        assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("span", [2, 4, 8])
 @pytest.mark.parametrize(

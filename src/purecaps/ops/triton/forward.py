@@ -19,7 +19,14 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import length_and_factor, length_positions, spread_capsules, sum_capsules, tile_rows
+from purecaps.ops.triton.parts import (
+    length_and_factor,
+    length_positions,
+    spread_capsules,
+    sum_capsules,
+    tile_columns,
+    tile_rows,
+)
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, constants, stride_z
 
@@ -85,6 +92,8 @@ def forward_kernel(
     of_pixel: tl.constexpr = COLUMNS // SPAN
     capsules: tl.constexpr = of_pixel // P_PAD
     column_blocks: tl.constexpr = (O + capsules - 1) // capsules
+    # No column is padding: the compiler does not find that out by itself, and would store number by number.
+    whole: tl.constexpr = O % capsules == 0 and P == P_PAD
     padded: tl.constexpr = PAD_H > 0 or PAD_W > 0 or OUT_W % SPAN != 0
     # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
     one_position: tl.constexpr = width % INNER == 0
@@ -110,10 +119,7 @@ def forward_kernel(
     corner = top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
     u_rows = u_ptr + z * u_z + b.to(tl.int64) * U_B + m.to(tl.int64) * U_M + corner
 
-    column = tl.arange(0, COLUMNS)
-    s = column // of_pixel
-    o = first_capsule + column % of_pixel // P_PAD
-    p = column % P_PAD
+    s, o, p = tile_columns(first_capsule, COLUMNS, SPAN, P_PAD)
     column_real = (o < O) & (p < P)
     w_columns = w_ptr + z * w_z + o.to(tl.int64) * W_O + p * W_P
 
@@ -169,10 +175,15 @@ def forward_kernel(
     x = pixel % wide * SPAN + 0 * b
     y_rows = y_ptr + (((z * B + b) * (OUT_H * OUT_W) + pixel // wide * OUT_W + x) * M + m) * (O * P)
     out = total.to(y_ptr.dtype.element_ty)
-    y_mask = row_real[:, None] & column_real[None, :]
+    y_mask = row_real[:, None]
+    if not whole:
+        y_mask = y_mask & column_real[None, :]
     if OUT_W % SPAN != 0:
         y_mask = y_mask & (x[:, None] + s[None, :] < OUT_W)
-    tl.store(y_rows[:, None] + (s * (M * O * P) + o * P + p)[None, :], out, mask=y_mask)
+    y_columns = s * (M * O * P) + o * P + p
+    if P == P_PAD:
+        y_columns = tl.max_contiguous(tl.multiple_of(y_columns, P), P)
+    tl.store(y_rows[:, None] + y_columns[None, :], out, mask=y_mask)
 
 
 def launch_forward(

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_rows
+from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_columns, tile_rows
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, as_rows, columns, map_constants, power_of_two, stride_z
 
@@ -137,6 +137,8 @@ def input_gradient_kernel(
     of_pixel: tl.constexpr = COLUMNS // SPAN
     capsules: tl.constexpr = of_pixel // N_PAD
     column_blocks: tl.constexpr = (C + capsules - 1) // capsules
+    # No column is padding: the compiler does not find that out by itself, and would load and store number by number.
+    whole: tl.constexpr = C % capsules == 0 and N == N_PAD
     # Kernel positions that one step sums: several where (o, p) is short.
     pack: tl.constexpr = INNER // OP if SPAN > 1 and OP < INNER and INNER % OP == 0 else 1
     steps: tl.constexpr = (OP + INNER - 1) // INNER
@@ -169,10 +171,7 @@ def input_gradient_kernel(
     from_h, count_h = reached(top, positions_h, move_h, OUT_H, one_pixel)
     from_w, count_w = reached(left, positions_w + (SPAN - 1), move_w, OUT_W, one_pixel)
 
-    column = tl.arange(0, COLUMNS)
-    s = column // of_pixel
-    c = first_capsule + column % of_pixel // N_PAD
-    n = column % N_PAD
+    s, c, n = tile_columns(first_capsule, COLUMNS, SPAN, N_PAD)
     column_real = (c < C) & (n < N)
     cn = c * N + n
     w_columns = w_ptr + z * w_z + (cn // W_N_SIZE).to(tl.int64) * W_C + cn % W_N_SIZE * W_N
@@ -220,8 +219,13 @@ def input_gradient_kernel(
         total = tl.dot(grad_v, kernel, total, input_precision=PRECISION)
 
     rows = (((z * B + b) * H + h) * W + x) * (M * width) + m * width
-    offsets = rows[:, None] + (s * (STRIDE_W * M * width) + cn)[None, :]
-    mask = row_real[:, None] & column_real[None, :]
+    u_columns = s * (STRIDE_W * M * width) + cn
+    if N == N_PAD:
+        u_columns = tl.max_contiguous(tl.multiple_of(u_columns, N), N)
+    offsets = rows[:, None] + u_columns[None, :]
+    mask = row_real[:, None]
+    if not whole:
+        mask = mask & column_real[None, :]
     if SPAN > 1:
         mask = mask & ((x + 0 * b)[:, None] + (s * STRIDE_W)[None, :] < W)
     if ACTIVATED:

@@ -113,6 +113,19 @@ def tile_rows(first_pixel, first_image, COUNT: tl.constexpr, IMAGES: tl.constexp
 
 
 @triton.jit
+def tile_columns(first_capsule, COLUMNS: tl.constexpr, SPAN: tl.constexpr, WIDTH_PAD: tl.constexpr):
+    """Columns of a tile are (pixel, capsule, number): the three of each, the pixel counted within the span.
+
+    Said outright that numbers of a capsule share the first two: the compiler does not see it through a remainder, and
+    would then load and store number by number.
+    """
+    column = tl.arange(0, COLUMNS)
+    s = tl.max_constancy(column // (COLUMNS // SPAN), WIDTH_PAD)
+    capsule = tl.max_constancy(first_capsule + column % (COLUMNS // SPAN) // WIDTH_PAD, WIDTH_PAD)
+    return s, capsule, column % WIDTH_PAD
+
+
+@triton.jit
 def length_positions(
     pixel,
     pixel_real,

@@ -5,7 +5,7 @@
 
 Needs a CUDA device. For each kernel of each layer, the plan at hand and a random choice of others, or those that
 benchmarks/rank_tiles.py expects most of: first compiled by many processes side by side, then timed one after the other,
-as replays of a CUDA graph of 20 launches (median of 9). What does not give the result of the plan at hand is left out.
+as replays of a CUDA graph of 20 launches (median of 9). What does not give the result of the plainest tile is left out.
 Inputs stay in the cache, as they do in a training step, where
 the kernel before has just written them.
 """
@@ -30,7 +30,7 @@ from torch import Tensor
 from purecaps import create_model
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton.plan import plan, planned
-from purecaps.ops.triton.problem import Problem, problem_of
+from purecaps.ops.triton.problem import Problem, power_of_two, problem_of
 from purecaps.ops.triton.tile import Tile
 
 DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -136,6 +136,13 @@ def launcher(case: Case, device: str = "cuda") -> Callable[[], Tensor]:
     return lambda: launch_input_gradient(grad_v, turned, problem, dtype, "tf32", below)
 
 
+def plainest(case: Case) -> Choice:
+    """Small, one warp, nothing loaded ahead: what a compiler is least likely to get wrong."""
+    problem = problem_for(case)
+    width = power_of_two(problem.n) if case.kernel == "inputs" else problem.p_pad
+    return Choice(Tile(max(16, problem.m_pad), max(16, width), 16, 1, 1), 3 if case.kernel == "weights" else 0)
+
+
 def choices(case: Case, tries: int, ranked: dict[str, list[Tile]] | None = None) -> list[Choice]:
     """The plan at hand, and others: the first of those that are ranked, or some at random from all that fit."""
     problem = problem_for(case)
@@ -219,7 +226,8 @@ def compile_share(jobs: list[tuple[Case, Choice]], until: float, done: Any) -> N
             return
         if case != last:
             launch, last = launcher(case), case
-            true = launch().double()
+            with planned(**changes(case, plainest(case))):
+                true = launch().double()
         try:
             with planned(**changes(case, choice)):
                 off = ((launch().double() - true).norm() / true.norm()).item()

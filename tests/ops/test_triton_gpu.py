@@ -5,11 +5,13 @@ import torch
 from fused_cases import CASES, gradients, normal
 
 from purecaps import create_model
+from purecaps.errors import ConfigError
+from purecaps.models.stack import ModelStack
 from purecaps.ops import caps_block, caps_conv2d, registry
 from purecaps.ops import triton as fused
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import autograd, memory
-from purecaps.ops.triton.plan import LEAST_TUNED, planned
+from purecaps.ops.triton.plan import LEAST_TUNED, MANY, planned
 from purecaps.ops.triton.tile import Tile
 from purecaps.testing import assert_block_matches_reference, assert_close_in_norm, assert_conv_matches_reference
 
@@ -46,6 +48,7 @@ def poisoned(monkeypatch):
         return torch.full(shape, float("nan"), dtype=dtype, device=device)
 
     monkeypatch.setattr(memory, "empty", nan)
+    monkeypatch.setattr(fused, "ODD_WIDTHS_ON_GPU", True)
 
 
 @pytest.fixture(params=["ieee", "tf32"])
@@ -113,6 +116,36 @@ def test_measured_block_sizes_match_the_reference(u, w, stride, dtype):
     u, w = layer_inputs((LEAST_TUNED, *u[1:]), w, getattr(torch, dtype))
     tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
     assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet2", "pcapsnet2_vector"])
+def test_networks_side_by_side_have_the_gradients_of_each_alone(net):
+    networks, images = [], torch.rand(MANY, 64, 1, 28, 28, generator=torch.Generator().manual_seed(0)).cuda()
+    for seed in range(MANY):
+        torch.manual_seed(seed)
+        networks.append(create_model(net, impl="triton").cuda())
+        for block in networks[-1].blocks:
+            block.negative_slope = 1.0  # coarse rounding meets the kink of leaky ReLU
+    together = ModelStack(networks)
+    radii = together.radii(images)
+    got = torch.autograd.grad(radii.square().sum(), list(together.parameters()))
+    for index, network in enumerate(networks):
+        for block in network.blocks:
+            block.conv.impl = "reference"
+        lengths = network.double()(images[index].double())
+        true = torch.autograd.grad(torch.log1p(-lengths).square().sum(), list(network.parameters()))
+        for one, other in zip(got, true, strict=True):
+            # Class by class, and piece by piece of a capsule: a part that is wrong must not hide in the norm of all.
+            for part, true_part in zip(one[index].unbind(3), other.unbind(3), strict=True):
+                assert_close_in_norm(part, true_part, 3e-2, net)
+
+
+def test_capsules_that_are_no_power_of_two_wide_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr(fused, "ODD_WIDTHS_ON_GPU", False)
+    u, w = layer_inputs((7, 1, 9, 9, 1, 1, 6), (3, 3, 1, 1, 1, 6, 7))
+    assert registry.resolve("auto", u, w, Geometry()).name == "conv"
+    with pytest.raises(ConfigError, match="capsules 1x7 on a GPU, only p that is a power of two is covered there"):
+        registry.resolve("triton", u, w, Geometry())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -2,9 +2,10 @@
 
     PYTHONPATH=src python benchmarks/rank_tiles.py OUT.json pcapsnet2:128:tf32:10 [--layers 1,2] [--kernels forward]
 
-Most kernels here are bound by the instructions that their warps issue: of ten networks side by side a second layer's
-input gradient took 80 us where 50 is what its instructions need at the device's full rate. So the count is a good
-guess at who is fastest, and benchmarks/tune.py --ranked then times the first few. Takes about a second a tile.
+Of ten networks side by side a second layer's input gradient took 80 us where 50 is what its instructions need at the
+device's full rate. So the count is worth knowing; but it is not the time: tiles that load or store number by number, or
+that leave few warps on a multiprocessor, took several times as long as their count. Therefore the best of each kind are
+kept, by span, warps and rows, and benchmarks/tune.py --ranked times them. Takes about a second a tile.
 """
 
 from __future__ import annotations
@@ -66,14 +67,25 @@ def rank(case: Case, tiles: Sequence[Tile], pool: ProcessPoolExecutor) -> list[d
     return sorted((row for row in rows if row["us"] < math.inf), key=lambda row: float(row["us"]))
 
 
+def best_of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of rows in their order, the first of every span, number of warps and of rows; then the second of each, and so on."""
+    kinds: dict[tuple[int, ...], int] = {}
+    places = []
+    for row in rows:
+        kind = (row["tile"]["span"], row["tile"]["warps"], row["tile"]["rows"])
+        kinds[kind] = kinds.get(kind, 0) + 1
+        places.append(kinds[kind])
+    return [row for _, row in sorted(zip(places, rows, strict=True), key=lambda each: each[0])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("cases", nargs="+", help="NET:BATCH:PRECISION[:NETWORKS]")
     parser.add_argument("--layers", help="numbers from 1, with commas between; all unless told")
     parser.add_argument("--kernels", default="forward,inputs")
-    parser.add_argument("--most", type=int, default=60, help="tiles of a kernel, drawn at random from all that fit")
-    parser.add_argument("--keep", type=int, default=12, help="tiles to keep of each kernel")
+    parser.add_argument("--most", type=int, default=120, help="tiles of a kernel, drawn at random from all that fit")
+    parser.add_argument("--keep", type=int, default=36, help="tiles to keep of each kernel")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     cases = [case for text in options.cases for case in cases_of(text) if case.kernel in options.kernels.split(",")]
@@ -86,7 +98,7 @@ def main() -> None:
             tiles = tiles_of(case)
             random.Random(str(case)).shuffle(tiles)
             rows = rank(case, tiles[: options.most], pool)
-            found[str(case)] = rows[: options.keep]
+            found[str(case)] = best_of_each_kind(rows)[: options.keep]
             options.out.write_text(json.dumps(found, indent=1) + "\n")
             print(
                 f"{case}: {len(tiles)} tiles",

@@ -68,7 +68,7 @@ def rank(case: Case, tiles: Sequence[Tile], pool: ProcessPoolExecutor) -> list[d
 
 
 def best_of_each_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows in their order, the first of every span, number of warps and of rows; then the second of each, and so on."""
+    """Of rows in their order, the first of every span, warps and rows; then the second of each, and so on."""
     kinds: dict[tuple[int, ...], int] = {}
     places = []
     for row in rows:

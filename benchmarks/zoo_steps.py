@@ -1,0 +1,150 @@
+"""How long is a training step of each network of the zoo, how much memory does it take, what does torch.compile give?
+
+    PYTHONPATH=src python benchmarks/zoo_steps.py OUT.json [--only 'table1/*'] [--workers 5] [--seconds 400]
+
+Needs a CUDA device. Every network on its data set by its own recipe (batch size, augmentation, loss, optimiser), the
+whole step as one CUDA graph, with and without torch.compile of network and loss. Each is a process of its own: they
+get ready side by side and are timed one at a time. The answers are for experiments/paper/systems.py, `ms` and `steps`.
+Data is random; only time and memory are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from purecaps.data import Split
+from purecaps.data.loader import DeviceLoader
+from purecaps.data.transforms import parse
+from purecaps.experiments.bench import Turns
+from purecaps.experiments.paper.scale import SCALES
+from purecaps.experiments.paper.system import SHAPES, System
+from purecaps.experiments.paper.systems import SYSTEMS
+from purecaps.experiments.run import versions
+from purecaps.models.registry import build_model
+from purecaps.train.checkpoint import State
+from purecaps.train.optimiser import make_optimiser
+from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic
+
+WINDOW = 10  # steps between two looks at the clock
+LEAST_SECONDS = 1.0
+IMAGES = 2000
+
+
+def stepper_of(system: System, device: torch.device, *, compiled: bool) -> tuple[Stepper, int]:
+    """A training step of a network, and its batch size."""
+    recipe = system.job(SCALES["full"]).recipe.replace(log_every=WINDOW)
+    shape = SHAPES[system.data]
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (IMAGES, *shape), dtype=torch.uint8, generator=generator)
+    loader = DeviceLoader(
+        Split(images, torch.arange(IMAGES) % 10),
+        recipe.batch_size,
+        seed=0,
+        augment=parse(recipe.augment),
+        device=device,
+    )
+    torch.manual_seed(0)
+    model = build_model(system.model, loader.in_shape, 10, recipe.model_options()).to(device)
+    state = State(model, make_optimiser(model, recipe), {})
+    if device.type == "cpu":
+        return EagerStepper(state, loader, recipe), recipe.batch_size
+    return GraphStepper(state, loader, recipe, 0, compile=compiled), recipe.batch_size
+
+
+def measure(system: System, device: torch.device, turns: Turns, *, compiled: bool) -> dict[str, Any]:
+    recipe = system.job(SCALES["full"]).recipe
+    with arithmetic(recipe, device):
+        with turns.getting_ready():
+            stepper, batch = stepper_of(system, device, compiled=compiled)
+            losses = stepper(0, WINDOW, lambda step: True)[0]
+        times: list[float] = []
+        with turns.timing():
+            while sum(times) * WINDOW / 1e3 < LEAST_SECONDS or len(times) < 3:
+                first = (len(times) + 1) * WINDOW
+                begun = time.perf_counter()
+                stepper(first, first + WINDOW, lambda step: True)
+                times.append((time.perf_counter() - begun) / WINDOW * 1e3)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else None
+    return {
+        "job": system.name, "model": system.model, "data": system.data, "batch": batch, "compiled": compiled,
+        "ms": statistics.median(times), "spread": max(times) - min(times), "peak_mib": peak,
+        "first_losses": losses.flatten().tolist(),
+    }  # fmt: skip
+
+
+def apart(system: System, compiled: bool, device: str, lock: str, until: float) -> dict[str, Any]:
+    """The same in a process of its own, whose fault ends nothing else."""
+    what = {"job": system.name, "compiled": compiled}
+    if time.monotonic() > until:
+        return {**what, "why": "the time is up"}
+    command = [
+        sys.executable,
+        __file__,
+        "-",
+        "--one",
+        system.name,
+        "--lock",
+        lock,
+        *(["--compiled"] if compiled else []),
+    ]
+    try:
+        left = max(10.0, until - time.monotonic())
+        done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+    except subprocess.TimeoutExpired:
+        return {**what, "why": "the time is up"}
+    if done.returncode == 0:
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found
+    return {**what, "why": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default="*", help="a pattern of job names")
+    parser.add_argument("--workers", type=int, default=5, help="networks that get ready at once; memory is their limit")
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--lock", help=argparse.SUPPRESS)
+    parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    systems = [system for system in SYSTEMS if fnmatch.fnmatch(system.name, options.only)]
+    if options.one:
+        (system,) = (system for system in SYSTEMS if system.name == options.one)
+        print(json.dumps(measure(system, device, Turns(Path(options.lock)), compiled=options.compiled)))
+        return
+    until = time.monotonic() + options.seconds
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.workers) as pool:
+        lock = str(Path(folder) / "turns.lock")
+        # All as they are first: those numbers are needed, and compiling takes the longest.
+        running = [
+            pool.submit(apart, system, compiled, options.device, lock, until)
+            for compiled in (False, True)
+            for system in systems
+        ]
+        for each in running:
+            row = each.result()
+            rows.append(row)
+            options.out.write_text(json.dumps({"versions": versions(device), "rows": rows}, indent=1) + "\n")
+            how = "compiled" if row["compiled"] else ""
+            told = row.get("why") or f"{row['ms']:8.2f} ms  {row['peak_mib'] or 0:8.0f} MiB  batch {row['batch']}"
+            print(f"{row['job']:32} {how:9} {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

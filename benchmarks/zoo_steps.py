@@ -89,16 +89,8 @@ def apart(system: System, compiled: bool, device: str, lock: str, until: float) 
     what = {"job": system.name, "compiled": compiled}
     if time.monotonic() > until:
         return {**what, "why": "the time is up"}
-    command = [
-        sys.executable,
-        __file__,
-        "-",
-        "--one",
-        system.name,
-        "--lock",
-        lock,
-        *(["--compiled"] if compiled else []),
-    ]
+    command = [sys.executable, __file__, "-", "--one", system.name, "--lock", lock, "--device", device]
+    command += ["--compiled"] if compiled else []
     try:
         left = max(10.0, until - time.monotonic())
         done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)

@@ -235,3 +235,20 @@ def test_a_record_is_plain_json_of_a_few_kilobytes(digits, tmp_path):
     text = path_of(place.results, job.name).read_text()
     assert len(text) < 10_000
     assert json.loads(text)["job"] == job.name
+
+
+@pytest.mark.parametrize(("device", "compiled"), [("cuda", True), ("cpu", False)])
+def test_a_job_is_compiled_where_it_says_so_and_only_on_a_gpu(device, compiled, tmp_path, digits, monkeypatch):
+    asked = []
+
+    def stop(*args, **options):
+        asked.append((options["device"].type, options["compile"]))
+        raise InterruptedError
+
+    monkeypatch.setattr("purecaps.experiments.paper.training.make_trainer", stop)
+    place = workplace(tmp_path, digits)
+    place.device = torch.device(device)
+    for job in (training_job(compiled=True), training_job()):
+        with pytest.raises(InterruptedError):
+            job.run(place, None)
+    assert asked == [(device, compiled), (device, False)]

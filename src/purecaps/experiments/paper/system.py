@@ -59,6 +59,7 @@ class System:
         by: whose recipe it is.
         steps_known: whether the recipe's steps are its authors' own.
         note: what a reader of its verdict must know.
+        compiled: as for `TrainingJob`.
     """
 
     home: str
@@ -75,6 +76,7 @@ class System:
     by: str = AUTHORS
     steps_known: bool = True
     note: str = ""
+    compiled: bool = False
 
     @property
     def name(self) -> str:
@@ -107,6 +109,7 @@ class System:
             images=scale.images,
             together=False,
             ms=(self.ms, self.ms),
+            compiled=self.compiled,
         )
 
     def steps_text(self, steps: int) -> str:

@@ -64,6 +64,7 @@ class TrainingJob(Job):
         together: train all seeds side by side; large networks, which fill a device alone, are trained one by one.
         ms: about how many milliseconds a step takes on one H200, of one network and of each one more beside it; None
             takes `STEP_MS`.
+        compiled: on a GPU, whether network and loss go through torch.compile: for networks without kernels of ours.
     """
 
     model: str
@@ -75,6 +76,7 @@ class TrainingJob(Job):
     averaging: bool = False
     together: bool = True
     ms: tuple[float, float] | None = None
+    compiled: bool = False
 
     def what(self) -> dict[str, Any]:
         return {
@@ -157,8 +159,15 @@ class TrainingJob(Job):
         dataset = place.dataset(self.data, self.images)
         config = RunConfig(self.model, self.data, self.recipe_name, self.recipe, seeds[0], len(seeds))
         out = self.folder(place, seeds)
+        compiled = self.compiled and place.device.type == "cuda"
         trainer = make_trainer(
-            config, dataset, out, device=place.device, watcher=place.watcher(), deadline=place.deadline
+            config,
+            dataset,
+            out,
+            device=place.device,
+            watcher=place.watcher(),
+            deadline=place.deadline,
+            compile=compiled,
         )
         try:
             trained = trainer.run()
@@ -178,6 +187,7 @@ class TrainingJob(Job):
             **runs.costs_of(trained),
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+            **({"compiled": True} if compiled else {}),
             "versions": runs.versions(place.device),
         }
         for run, network in zip(found, trained.models, strict=True):

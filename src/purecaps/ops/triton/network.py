@@ -292,6 +292,11 @@ class Launch:
 MOST_ROWS = 32
 
 
+def fits_shared_memory(bands: Bands) -> bool:
+    """Whether the matrices of the first four layers leave room beside them for two programs on a multiprocessor."""
+    return sum(matrix.numel() * matrix.element_size() for matrix in bands.matrices[:4]) <= 96 * 1024
+
+
 def plan(bands: Bands) -> Launch:
     """What `benchmarks/tune_network.py` found on an H200 for pcapsnet1 and 2; a guess for larger networks.
 
@@ -300,7 +305,7 @@ def plan(bands: Bands) -> Launch:
     memory on an H200. All 21 others were right.
     """
     images = max(1, MOST_ROWS // (bands.blocks * bands.m))
-    if sum(matrix.numel() * matrix.element_size() for matrix in bands.matrices[:4]) <= 96 * 1024:
+    if fits_shared_memory(bands):
         return Launch(images, warps=4, hold=(1, 2), programs=8, registers=128)
     return Launch(images, warps=8, hold=(), programs=1)
 

@@ -22,8 +22,8 @@ from typing import Any
 from purecaps.evaluate import pictures
 from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
 
-CHOSEN = "conv graph,compile graph,triton graph,compile_inference graph,one kernel graph,cnn graph"
-BYTES = re.compile("inference|one kernel")  # from bytes to classes alone
+CHOSEN = "conv graph,compile graph,triton graph,layers graph,one kernel graph,cnn graph"
+BYTES = re.compile("layers|one kernel")  # from bytes to classes alone
 MODELS = {"pcapsnet2": 128, "pcapsnet0": 128, "pcapsnet4": 256}  # and the batch it is trained with
 TRAIN = (32, 1024, 4096)  # besides
 FORWARD = (4096,)

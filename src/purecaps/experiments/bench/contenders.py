@@ -121,12 +121,13 @@ CONTENDERS = {
         Contender("gemm", _by_impl("gemm"), devices=("cpu",)),
         Contender("triton", _by_impl("triton", own=True), own=True, devices=("cuda",)),
         Contender("compile_inference", _inference("auto"), modes=("inference",)),
+        Contender("layers", _inference("triton"), modes=("inference",), devices=("cuda",)),
         Contender("one kernel", _inference("network"), modes=("inference",), devices=("cuda",)),
         Contender("cnn", _cnn, exact=False),
     )
 }
 # Left out unless asked for: ways that nobody would choose.
-_UNUSUAL = ("naive graph", "max-autotune", "triton", "compile_inference", "one kernel", "cnn")
+_UNUSUAL = ("naive graph", "max-autotune", "triton", "compile_inference", "layers", "one kernel", "cnn")
 
 
 def offered(device_type: str) -> list[Way]:

@@ -4,8 +4,10 @@ import pytest
 import torch
 from tiny import assert_same_state
 
+from purecaps import create_model
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe, RunConfig, train
+from purecaps.train.muon import orthogonal, orthogonal_step
 from purecaps.train.optimiser import make_optimiser
 from purecaps.train.recipe import OPTIMISERS
 
@@ -63,6 +65,43 @@ def test_sgd_gathers_momentum_without_nesterov():
     assert stepped([[0.3, 0.0], [-0.2, 0.0]], **options)[0] == pytest.approx(value)
 
 
+def test_muon_steps_alike_in_every_direction_of_a_matrix():
+    gradient = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
+    left, sizes, right = torch.linalg.svd(gradient, full_matrices=False)
+    uneven = left @ torch.diag(sizes * torch.logspace(0, -2, 6)) @ right  # one direction a hundred times another
+    step = orthogonal_step(uneven)
+    lengths = torch.linalg.svdvals(step) / (0.2 * 40**0.5)
+    assert ((lengths > 0.65) & (lengths < 1.25)).all(), lengths
+    # The same directions: nothing is turned.
+    torch.testing.assert_close(left.T @ step @ right.T / (0.2 * 40**0.5), torch.diag(lengths_of(left, step, right)))
+
+
+def lengths_of(left, step, right):
+    return torch.diagonal(left.T @ step @ right.T) / (0.2 * 40**0.5)
+
+
+def test_muon_takes_a_capsule_kernel_as_one_matrix_for_each_g():
+    kernel = torch.randn(3, 3, 2, 5, 2, 4, 3, generator=torch.Generator().manual_seed(0))  # kh, kw, C, O, g, n, p
+    step = orthogonal_step(kernel)
+    assert step.shape == kernel.shape
+    for g in range(2):
+        matrix = kernel[:, :, :, :, g].permute(3, 5, 0, 1, 2, 4).reshape(15, 72)
+        torch.testing.assert_close(step[:, :, :, :, g].permute(3, 5, 0, 1, 2, 4).reshape(15, 72), orthogonal(matrix))
+
+
+def test_muon_decays_weights_beside_its_step_and_gathers_momentum():
+    # A matrix of one row steps by its direction alone, of a root mean square of 0.2.
+    gradients = [torch.tensor([3.0, 4.0]), torch.tensor([0.0, -2.0])]
+    value, average = torch.tensor([1.0, -2.0]), torch.zeros(2)
+    for gradient in gradients:
+        average = 0.8 * average + 0.2 * gradient
+        ahead = 0.2 * gradient + 0.8 * average
+        value = value * (1 - 0.1 * 0.5) - 0.1 * orthogonal(ahead[None])[0]
+        assert orthogonal(ahead[None]).square().mean().sqrt() == pytest.approx(0.2, rel=0.35)
+    options = {"optimiser": "muon", "beta1": 0.8, "weight_decay": 0.5}
+    assert stepped([each.tolist() for each in gradients], **options) == pytest.approx(value.tolist(), rel=1e-5)
+
+
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_going_on_is_exact_with_every_optimiser(digits, tmp_path, optimiser):
     config = RunConfig("pcapsnet1", "digits", "x", SHORT.replace(optimiser=optimiser), seed=3)
@@ -75,19 +114,22 @@ def test_going_on_is_exact_with_every_optimiser(digits, tmp_path, optimiser):
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_every_optimiser_steps_each_network_of_a_stack_as_alone(optimiser):
+@pytest.mark.parametrize(
+    "network", [lambda: torch.nn.Linear(5, 3), lambda: create_model("pcapsnet1")], ids=["linear", "pcapsnet1"]
+)
+def test_every_optimiser_steps_each_network_of_a_stack_as_alone(optimiser, network):
     recipe = Recipe(optimiser=optimiser, lr=0.01, weight_decay=0.1)
-    networks = [torch.nn.Linear(5, 3) for _ in range(2)]
+    networks = [network() for _ in range(2)]
     stack = ModelStack(networks)
     gradients = {name: torch.randn(2, *p.shape) for name, p in networks[0].named_parameters()}
     for name, gradient in gradients.items():
-        stack.weights[name].grad = gradient.clone()
+        stack.weights[name.replace(".", "/")].grad = gradient.clone()
     make_optimiser(stack, recipe).step()
-    for each, (network, got) in enumerate(zip(networks, stack.unstack(), strict=True)):
-        for name, parameter in network.named_parameters():
+    for each, (alone, got) in enumerate(zip(networks, stack.unstack(), strict=True)):
+        for name, parameter in alone.named_parameters():
             parameter.grad = gradients[name][each]
-        make_optimiser(network, recipe).step()
-        torch.testing.assert_close(list(got.parameters()), list(network.parameters()))
+        make_optimiser(alone, recipe).step()
+        torch.testing.assert_close(list(got.parameters()), list(alone.parameters()))
 
 
 @pytest.mark.gpu

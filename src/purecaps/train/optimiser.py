@@ -1,18 +1,20 @@
-"""The optimisers that a recipe can name: PyTorch's own, ready to be part of a CUDA graph."""
+"""The optimisers that a recipe can name: PyTorch's own and Muon, ready to be part of a CUDA graph."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from purecaps.models.stack import ModelStack
 from purecaps.train.adam import AdamW
+from purecaps.train.muon import Muon
 from purecaps.train.recipe import Recipe
 
 
 def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """The recipe's optimiser over a network's parameters, in one kernel where the device has one.
 
-    Only "adamw" decouples weight decay from the gradient; the others add it to the gradient, as their authors did.
+    "adamw" and "muon" decouple weight decay from the gradient; the others add it to the gradient, as their authors did.
     """
     parameters, lr, decay = list(model.parameters()), recipe.lr, recipe.weight_decay
     betas, eps = (recipe.beta1, recipe.beta2), recipe.adam_eps
@@ -27,6 +29,8 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         )
     if recipe.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr, momentum=recipe.beta1, weight_decay=decay, fused=fused)
+    if recipe.optimiser == "muon":
+        return Muon(parameters, lr, recipe.beta1, decay, stacked=isinstance(model, ModelStack))
     return AdamW(parameters, lr=lr, betas=betas, eps=eps, weight_decay=decay, fused=fused)
 
 

@@ -15,7 +15,7 @@ from purecaps.nn.init import SCHEMES
 from purecaps.ops.geometry import SQUASH_GRADIENTS
 
 LOSSES = ("margin", "cross_entropy", "spread")
-OPTIMISERS = ("adamw", "adam", "rmsprop", "sgd")
+OPTIMISERS = ("adamw", "adam", "rmsprop", "sgd", "muon")
 SCHEDULES = ("step", "exponential", "inverse", "milestones", "cosine", "constant")
 PREPROCESSING = ("none", "standardise", "gcn_zca")
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -42,10 +42,10 @@ class Recipe:
     milestones: tuple[float, ...] = option((), "With schedule milestones: shares of the steps where it falls.")
     min_lr: float = option(0.0, "What the rate does not fall below.")
     warmup: float = option(0.0, "Share of the steps in which the rate rises from 0.")
-    beta1: float = option(0.9, "Decay of the gradient average: Adam's beta1, SGD's momentum.")
+    beta1: float = option(0.9, "Decay of the gradient average: Adam's beta1, SGD's and Muon's momentum.")
     beta2: float = option(0.999, "Decay of the squared-gradient average: Adam's beta2, RMSprop's alpha.")
     adam_eps: float = option(1e-8, "Adam's and RMSprop's epsilon.")
-    weight_decay: float = option(0.0, "Weight decay: decoupled with adamw, else added to the gradient.")
+    weight_decay: float = option(0.0, "Weight decay: decoupled with adamw and muon, else added to the gradient.")
     grad_clip: float = option(0.0, "Largest norm of the whole gradient; 0 does not clip.")
     ema: float = option(0.0, "Decay of the averaged weights that are evaluated and saved; 0 keeps none.")
     loss: str = option("margin", "What is minimised", LOSSES)

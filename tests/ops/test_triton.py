@@ -319,14 +319,6 @@ LAYERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("n", "p"), [(6, 8), (8, 7)])
-def test_operands_in_odd_rows_are_left_to_two_warps(n, p):
-    problem = Problem(5, 128, 1, 13, 13, 1, n, 3, 3, 1, p, Geometry(), (1, p), 4)
-    chosen = plan(problem)
-    careful = {"forward": n == 6, "inputs": p == 7, "weights": True}
-    assert {kernel: getattr(chosen, kernel).warps == 2 for kernel in careful} == careful
-
-
 @pytest.mark.parametrize("batch", [1, 100, 4096])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_plans_fit_the_kernels(layer, batch, monkeypatch):

@@ -6,7 +6,6 @@ summation, so other last digits, on another day.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -94,8 +93,7 @@ def _forward(problem: Problem) -> Tile:
     columns = _capsule_columns(problem.O, problem.p_pad, at_most=128)
     blocks = problem.Z * -(-problem.O * problem.p_pad // columns)
     rows = _rows(problem.pixels * problem.m_pad, blocks, at_most=min(128, MOST // columns), least=problem.m_pad)
-    tile = Tile(rows, columns, _inner(problem.inner, problem.itemsize), _warps(rows, columns))
-    return _careful(tile, problem.C * problem.n * problem.itemsize, problem.m_pad)
+    return Tile(rows, columns, _inner(problem.inner, problem.itemsize), _warps(rows, columns))
 
 
 def _activation(problem: Problem) -> Tile:
@@ -112,8 +110,7 @@ def _inputs(problem: Problem) -> Tile:
     pixels = problem.B * problem.H * problem.W
     blocks = problem.Z * -(-width // columns)
     rows = _rows(pixels * problem.m_pad, blocks, at_most=min(128, MOST // columns), least=problem.m_pad)
-    tile = Tile(rows, columns, _inner(problem.O * problem.p, problem.itemsize), _warps(rows, columns))
-    return _careful(tile, problem.O * problem.p * problem.itemsize, problem.m_pad)
+    return Tile(rows, columns, _inner(problem.O * problem.p, problem.itemsize), _warps(rows, columns))
 
 
 def _weights(problem: Problem) -> Tile:
@@ -127,8 +124,7 @@ def _weights(problem: Problem) -> Tile:
         return Tile(rows, columns, max(32, problem.m_pad), 2 if rows * columns <= 8192 else 4, 2)
     summed = max(LEAST, problem.m_pad, min(128, 8192 // columns))
     stages = 2 if 2 * summed * (rows + columns) * problem.itemsize <= SHARED else 1
-    tile = Tile(rows, columns, summed, _warps(rows, columns), stages)
-    return _careful(tile, math.gcd(problem.C * problem.n, problem.O * problem.p) * problem.itemsize, 1)
+    return Tile(rows, columns, summed, _warps(rows, columns), stages)
 
 
 def _splits(problem: Problem, tile: Tile, programs: int) -> int:
@@ -166,19 +162,6 @@ def _rows(rows: int, others: int, at_most: int, least: int = 1) -> int:
 
 def _inner(length: int, itemsize: int) -> int:
     return min(64 if itemsize == 2 else 32, max(LEAST, power_of_two(length)))
-
-
-def _careful(tile: Tile, row_bytes: int, least: int) -> Tile:
-    """Two warps where the rows of an operand are no multiples of 16 bytes.
-
-    A network of capsules 1x6 and 1x7, which the interpreter computes right and a CPU trains, got worse as it trained on
-    an H200. What its kernels have and no other's: copies to shared memory in pieces of 4 and 8 bytes, multiplied out of
-    it by Hopper's warp-group instructions, which take four warps. That these are the cause is a guess; two warps make
-    do without.
-    """
-    if row_bytes % 16 == 0:
-        return tile
-    return replace(tile, rows=max(min(tile.rows, 4096 // tile.columns), LEAST, least), warps=2)
 
 
 def _warps(rows: int, columns: int) -> int:

@@ -1,6 +1,6 @@
 """`purecaps bench --full` in minutes: every case in a process of its own, compiling side by side, timed in turns.
 
-    PYTHONPATH=src python benchmarks/full.py FOLDER [--csv benchmarks/results.csv] [--rounds 5] [--minutes 8]
+    PYTHONPATH=src python benchmarks/full.py FOLDER [--csv benchmarks/results.csv] [--only 'train-*'] [--minutes 8]
 
 Needs a CUDA device, 16 cores and 100 GB of memory. At the batch sizes that matter most all contenders are compared,
 elsewhere those that anyone would choose. Each process writes FOLDER/CASE.csv, .json and .txt; their rows then go to the
@@ -10,6 +10,7 @@ CSV file together, and two pictures are drawn of them.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import re
 import subprocess
@@ -100,13 +101,15 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="append all rows to this file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=8, help="after which what still runs is stopped")
+    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of the cases' names: train-pcapsnet2-*")
     parser.add_argument("--report-only", action="store_true", help="only gather what FOLDER holds")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
     if not options.report_only:
         for wave in waves():
-            run_wave(wave, options.folder, options.rounds, until)
+            cases = [case for case in wave if any(fnmatch.fnmatch(case.name, pattern) for pattern in options.only)]
+            run_wave(cases, options.folder, options.rounds, until)
     rows, growths = rows_in(options.folder)
     if options.csv:
         append_csv(options.csv, rows)

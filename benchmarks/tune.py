@@ -35,6 +35,7 @@ from purecaps.ops.triton.tile import Tile
 
 DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LAUNCHES, REPLAYS = 20, 9
+KERNELS = ("forward", "inputs", "weights")
 SLOPE = 0.1
 # What two orders of summation may differ by: rounding to ten bits, seven in bfloat16, of the result itself.
 OFF = 5e-3
@@ -73,7 +74,7 @@ def cases_of(text: str) -> list[Case]:
     return [
         Case(net, int(batch), precision, networks, layer, kernel)
         for layer in range(len(create_model(net).blocks))
-        for kernel in ("forward", "inputs", "weights")
+        for kernel in KERNELS
         if layer or kernel != "inputs"
     ]
 
@@ -263,8 +264,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=240.0, help="seconds for compiling")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--ranked", type=Path, help="what benchmarks/rank_tiles.py wrote")
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=KERNELS)
     arguments = parser.parse_args()
-    cases = [case for text in arguments.cases for case in cases_of(text)]
+    cases = [case for text in arguments.cases for case in cases_of(text) if case.kernel in arguments.kernels]
     ranked: dict[str, list[Tile]] | None = None
     if arguments.ranked is not None:
         read = json.loads(arguments.ranked.read_text())

@@ -24,6 +24,7 @@ from purecaps.evaluate import pictures
 from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
 
 CHOSEN = "conv graph,compile graph,triton graph,layers graph,one kernel graph,cnn graph"
+GROWING = "conv graph,compile graph,triton graph"
 BYTES = re.compile("layers|one kernel")  # from bytes to classes alone
 MODELS = {"pcapsnet2": 128, "pcapsnet0": 128, "pcapsnet4": 256}  # and the batch it is trained with
 TRAIN = (32, 1024, 4096)  # besides
@@ -42,17 +43,22 @@ class Case:
 
 
 def waves() -> list[list[Case]]:
-    """What may run at once: the comparison, then growing networks, whose points come one after the other."""
-    compared = []
+    """What may run at once: few contenders, all of them, growing networks. A wave is timed when all of it are ready."""
+    chosen, everything = [], []
     for model, main in MODELS.items():
-        compared += [timed(model, "train", main, everything=True), timed(model, "forward", main, everything=True)]
-        compared += [timed(model, "train", batch) for batch in TRAIN]
-        compared += [timed(model, "forward", batch) for batch in FORWARD]
-        # Everything at the largest batch only where it fits beside the others.
-        full = (128, 65536) if model == "pcapsnet2" else (128,)
-        compared += [timed(model, "inference", batch, everything=batch in full) for batch in INFERENCE]
-    grown = [Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model)) for axis in AXES for model in GROWN]
-    return [compared, grown]
+        everything += [timed(model, mode, main, everything=True) for mode in ("train", "forward")]
+        chosen += [timed(model, "train", batch) for batch in TRAIN]
+        chosen += [timed(model, "forward", batch) for batch in FORWARD]
+        for batch in INFERENCE:
+            # Everything at the largest batch only where it fits beside the others.
+            full = batch == 128 or (model, batch) == ("pcapsnet2", 65536)
+            (everything if full else chosen).append(timed(model, "inference", batch, everything=full))
+    grown = [
+        Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model, "--contenders", GROWING))
+        for axis in AXES
+        for model in GROWN
+    ]
+    return [chosen, everything, grown]
 
 
 def timed(model: str, mode: str, batch: int, *, everything: bool = False) -> Case:
@@ -85,7 +91,9 @@ def run_wave(cases: list[Case], folder: Path, rounds: int, until: float) -> None
 def rows_in(folder: Path) -> tuple[list[Row], list[Growth]]:
     rows: list[Row] = []
     growths: list[Growth] = []
-    for path in sorted(folder.glob("*.json")):
+    for path in (folder / f"{case.name}.json" for wave in waves() for case in wave):
+        if not path.exists():
+            continue
         found = json.loads(path.read_text())
         rows += [Row(**row) for row in found["rows"]]
         for growth in found.get("growth", ()):

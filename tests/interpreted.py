@@ -41,7 +41,6 @@ def set_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.full(shape, float("nan") if dtype.is_floating_point else -7, dtype=dtype, device=device)
 
     monkeypatch.setattr(memory, "empty", poisoned)
-    monkeypatch.setattr("purecaps.ops.triton.ODD_WIDTHS_ON_GPU", True)
     if DEVICE == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
         patch_tensor = interpreter._patch_lang_tensor

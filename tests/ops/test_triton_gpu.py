@@ -5,7 +5,6 @@ import torch
 from fused_cases import CASES, gradients, normal
 
 from purecaps import create_model
-from purecaps.errors import ConfigError
 from purecaps.models.stack import ModelStack
 from purecaps.ops import caps_block, caps_conv2d, registry
 from purecaps.ops import triton as fused
@@ -48,7 +47,6 @@ def poisoned(monkeypatch):
         return torch.full(shape, float("nan"), dtype=dtype, device=device)
 
     monkeypatch.setattr(memory, "empty", nan)
-    monkeypatch.setattr(fused, "ODD_WIDTHS_ON_GPU", True)
 
 
 @pytest.fixture(params=["ieee", "tf32"])
@@ -140,14 +138,6 @@ def test_networks_side_by_side_have_the_gradients_of_each_alone(net):
                 assert_close_in_norm(part, true_part, 3e-2, net)
 
 
-def test_capsules_that_are_no_power_of_two_wide_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr(fused, "ODD_WIDTHS_ON_GPU", False)
-    u, w = layer_inputs((7, 1, 9, 9, 1, 1, 6), (3, 3, 1, 1, 1, 6, 7))
-    assert registry.resolve("auto", u, w, Geometry()).name == "conv"
-    with pytest.raises(ConfigError, match="capsules 1x7 on a GPU, only p that is a power of two is covered there"):
-        registry.resolve("triton", u, w, Geometry())
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("m", [1, 4])
 @pytest.mark.parametrize(("n", "p"), [(6, 7), (7, 5), (5, 6), (3, 2), (4, 8)])
@@ -156,6 +146,19 @@ def test_capsules_of_odd_widths_match_the_reference_in_large_batches(n, p, m, dt
     tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
     for stride in (1, 2):
         assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
+
+
+# Where indices are divided by what is no power of two: ptxas 12.8 was wrong about some of these divisions.
+@pytest.mark.parametrize("inner", [16, 32, 64])
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize(
+    ("kernel", "C", "n", "p"),
+    [((3, 3), 3, 4, 8), ((3, 3), 5, 2, 2), ((5, 5), 1, 4, 4), ((2, 3), 3, 1, 16), ((7, 5), 1, 2, 6), ((3, 7), 6, 8, 1)],
+)
+def test_kernels_of_any_shape_match_the_reference_in_large_batches(kernel, C, n, p, m, inner):
+    u, w = layer_inputs((96, C, 11, 11, 1, m, n), (*kernel, C, 2, 1, n, p))
+    with planned(forward=Tile(64, 16, inner, 4, 3), inputs=Tile(64, 16, inner, 4, 3)):
+        assert_block_matches_reference("fused tf32", u, w, negative_slope=1.0, tolerance=TOLERANCE["tf32"])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

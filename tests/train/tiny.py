@@ -10,7 +10,8 @@ from purecaps.models.guided import Guided
 
 def normalised(*, in_shape, num_classes, **options):
     """A network with batch normalisation."""
-    layers = [nn.Conv2d(in_shape[0], 4, 5, stride=4), nn.BatchNorm2d(4), nn.ReLU()]
+    # No bias: behind it is a normalisation, so that its gradient is rounding errors, which Adam makes whole steps of.
+    layers = [nn.Conv2d(in_shape[0], 4, 5, stride=4, bias=False), nn.BatchNorm2d(4), nn.ReLU()]
     layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, num_classes)]
     return ConvNet(layers, in_shape=in_shape, num_classes=num_classes, **options)
 

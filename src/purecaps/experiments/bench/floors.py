@@ -85,7 +85,7 @@ def measured_rates(device: torch.device, precision: str) -> Rates:
 
 def _best(call: Call, device: torch.device) -> float:
     """Seconds."""
-    return min(milliseconds(call, device) for _ in range(TRIES)) / 1e3
+    return min(milliseconds(call, device)[0] for _ in range(TRIES)) / 1e3
 
 
 def floor(network: PCapsNet, mode: str, batch: int, precision: str, rates: Rates) -> Floor:

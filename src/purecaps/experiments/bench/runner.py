@@ -77,9 +77,11 @@ class Timed:
     def __init__(self, runner: Runner, way: Way) -> None:
         self._runner, self._prepared = runner, runner.prepare(way)
         self._times: list[float] = []
+        self._calls = 1
 
     def once_more(self) -> None:
-        self._times.append(timing.milliseconds(self._prepared.call, self._runner.case.device))
+        took, self._calls = timing.milliseconds(self._prepared.call, self._runner.case.device, self._calls)
+        self._times.append(took)
 
     def measured(self) -> Measured:
         return Measured(tuple(self._times), self._prepared.peak_mib, self._runner.kept_mib, self._runner.note)

@@ -66,9 +66,14 @@ def prepare(step: Callable[[], Tensor], device: torch.device, *, graph: bool) ->
     return Prepared(call, output, (torch.cuda.max_memory_allocated() - before) / MIB)
 
 
-def milliseconds(call: Call, device: torch.device) -> float:
-    """The mean over as many calls as fill a twentieth of a second."""
-    calls = 1
+def milliseconds(call: Call, device: torch.device, calls: int = 1) -> tuple[float, int]:
+    """The mean over as many calls as fill a twentieth of a second, and how many those were.
+
+    Args:
+        call: what to time.
+        device: where it runs.
+        calls: how many to begin with: as many as it took before.
+    """
     while True:
         begun = time.perf_counter()
         for _ in range(calls):
@@ -77,7 +82,7 @@ def milliseconds(call: Call, device: torch.device) -> float:
             torch.cuda.synchronize()
         taken = time.perf_counter() - begun
         if taken >= LEAST_SECONDS:
-            return taken / calls * 1e3
+            return taken / calls * 1e3, calls
         calls *= 2
 
 

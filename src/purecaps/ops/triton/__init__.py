@@ -25,9 +25,6 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # One program holds whole capsules, padded to powers of two, in registers and their operands in shared memory.
 MOST_M, MOST_P, MOST_NUMBERS = 128, 256, 8192
 MOST_NUMBERS_REACHED = 2**31
-# Whether a GPU may take capsules whose width p is no power of two. The interpreter is right about them, and so were
-# small batches on an H200; but a network of 1x6 and 1x7, 0.79 % by a CPU, ended at 62 % there. Tests switch it on.
-ODD_WIDTHS_ON_GPU = False
 
 
 def caps_block(
@@ -91,8 +88,6 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
             f"capsules of {m}x{p}, only m up to {MOST_M}, p up to {MOST_P} and {MOST_NUMBERS} numbers, "
             "each padded to a power of two, are covered"
         )
-    if _unproven(u.device, p):
-        return f"capsules {m}x{p} on a GPU, only p that is a power of two is covered there"
     if norm_of(chunk, m, p) is None:
         return (
             f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither rows nor parts of a row, by powers of two"
@@ -151,18 +146,12 @@ def run_of(u: Tensor, weights: Sequence[Tensor], layers: Sequence[Block]) -> lis
         first = not found
         if norm is None or _capsule_too_large(m, p) or not (first or stack.fits(below, m, n)):
             return None
-        if _unproven(u.device, p):
-            return None
         found.append(stack.Layer(layer.geometry, norm, (0, 0) if first else below or (0, 0), layer.negative_slope))
         H, W = layer.geometry.out_size((H, W), (kh, kw))
         if H < 1 or W < 1 or max(B * H * W * m, w.numel()) >= MOST_ROWS:
             return None
         C, n, chunk = O, p, layer.squash_chunk
     return found
-
-
-def _unproven(device: torch.device, p: int) -> bool:
-    return device.type == "cuda" and p != power_of_two(p) and not ODD_WIDTHS_ON_GPU
 
 
 def _capsule_too_large(m: int, p: int) -> bool:

@@ -22,6 +22,7 @@ from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import (
     length_and_factor,
     length_positions,
+    quotient,
     spread_capsules,
     sum_capsules,
     tile_columns,
@@ -97,6 +98,7 @@ def forward_kernel(
     padded: tl.constexpr = PAD_H > 0 or PAD_W > 0 or OUT_W % SPAN != 0
     # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
     one_position: tl.constexpr = width % INNER == 0
+    odd: tl.constexpr = N & (N - 1) != 0 and not one_position
     ragged: tl.constexpr = length % INNER != 0
     # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
     one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J and SPAN == 1
@@ -126,11 +128,19 @@ def forward_kernel(
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, length, INNER):
         k = start + tl.arange(0, INNER)
-        position = start // width if one_position else k // width
-        i = position // seen_w
-        j = position % seen_w
-        c = k % width // N
-        n = k % N
+        if odd:
+            position = quotient(k, width, length)
+            i = quotient(position, seen_w, length)
+            cn = k - position * width
+            c = quotient(cn, N, length)
+            n = cn - c * N
+            j = position - i * seen_w
+        else:
+            position = start // width if one_position else k // width
+            i = position // seen_w
+            j = position % seen_w
+            c = k % width // N
+            n = k % N
         u_mask = row_real[:, None]
         w_mask = column_real[None, :]
         if ragged:

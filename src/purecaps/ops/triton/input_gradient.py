@@ -24,7 +24,7 @@ from torch import Tensor
 
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_columns, tile_rows
+from purecaps.ops.triton.parts import activation_gradient, length_positions, quotient, tile_columns, tile_rows
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, as_rows, columns, map_constants, power_of_two, stride_z
 
@@ -142,6 +142,7 @@ def input_gradient_kernel(
     # Kernel positions that one step sums: several where (o, p) is short.
     pack: tl.constexpr = INNER // OP if SPAN > 1 and OP < INNER and INNER % OP == 0 else 1
     steps: tl.constexpr = (OP + INNER - 1) // INNER
+    odd: tl.constexpr = P & (P - 1) != 0
     wide: tl.constexpr = ((W + STRIDE_W - 1) // STRIDE_W + SPAN - 1) // SPAN
     block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
     one_pixel: tl.constexpr = block_pixels == 1
@@ -199,7 +200,9 @@ def input_gradient_kernel(
                 inside = inside & (out_w >= 0) & (out_w < OUT_W)
         grad_mask = inside[:, None]
         w_mask = column_real[None, :]
-        w_rows = i * W_I + first_j * W_J + op // P * W_O + op % P * W_P
+        o = quotient(op, P, OP + INNER)
+        p = op - o * P if odd else op % P
+        w_rows = i * W_I + first_j * W_J + o * W_O + p * W_P
         if SPAN > 1:
             own = (along_w + 0 * op)[:, None] + (s - (SPAN - 1))[None, :]
             w_mask = w_mask & (own >= 0) & (own < positions_w)

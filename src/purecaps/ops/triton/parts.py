@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator,no-any-return"
-"""Pieces that several kernels share: squash's functions of a length, and norms over the capsules of a tile."""
+"""Pieces that several kernels share: squash's functions of a length, norms over the capsules of a tile, indices."""
 
 from __future__ import annotations
 
@@ -194,3 +194,16 @@ def activation_gradient(
     if HAS_GRAD_Y:
         grad_a += grad_y * spread_capsules(f, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS)
     return tl.where(y > 0, grad_a, grad_a * slope)
+
+
+@triton.jit
+def quotient(k, BY: tl.constexpr, LENGTH: tl.constexpr):
+    """k // BY for 0 <= k < LENGTH.
+
+    A product with the reciprocal where BY is no power of two. Where LLVM knows how small k is, it divides by
+    multiplications of 16 bits, and of those ptxas 12.8, which comes with Triton 3.6, makes wrong code: for some k the
+    position of another number. By ptxas 13.4 the same kernels are right.
+    """
+    # A shift; or more than 16 bits, and more than a float can tell apart.
+    plain: tl.constexpr = BY & (BY - 1) == 0 or LENGTH > 1048576
+    return k // BY if plain else ((k.to(tl.float32) + 0.5) * (1.0 / BY)).to(tl.int32)

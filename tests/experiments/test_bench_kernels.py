@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 def test_our_kernels_loss_and_optimiser_pass_the_parity_check(mode, monkeypatch):
     hurry(monkeypatch)
     monkeypatch.setattr("purecaps.experiments.bench.timing.WARM_UP", 1)
-    monkeypatch.setattr("purecaps.experiments.bench.timing.milliseconds", lambda call, device: 1.0)
+    monkeypatch.setattr("purecaps.experiments.bench.timing.milliseconds", lambda call, device, calls: (1.0, calls))
     ours = Way(dataclasses.replace(CONTENDERS["triton"], devices=(DEVICE,)))
     precision = "tf32" if DEVICE == "cuda" else "fp32"
     found = bench([SMALL], {mode: [2]}, [ours], Settings(torch.device(DEVICE), precision, rounds=1))

@@ -42,6 +42,18 @@ def test_the_teacher_is_asked_about_the_mixed_images():
     torch.testing.assert_close(targets.sum(dim=1), torch.ones(6))
 
 
+def test_each_step_and_each_seed_mix_by_shares_of_their_own():
+    (model,) = networks("pcapsnet1")
+    recipe = RECIPE.replace(mixup=0.5)
+
+    def mixed(seed, step):
+        return targets_of(model, IMAGES, LABELS, recipe, SimpleNamespace(seed=seed), step, None)[0]
+
+    assert torch.equal(mixed(0, 5), mixed(0, torch.tensor(5))), "expected a captured step to mix as an eager one"
+    assert not torch.equal(mixed(0, 5), mixed(0, 6))
+    assert not torch.equal(mixed(0, 5), mixed(1, 5))
+
+
 def test_no_value_is_read_back_to_the_host():
     # Meta tensors have no values: anything that looked at one would raise, and so would stop a CUDA graph.
     model, lenet = (network.to("meta") for network in networks("lenet", "lenet"))

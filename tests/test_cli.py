@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from purecaps import cli
+from purecaps import cli, load_model
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "2", "--checkpoint-every", "2"]
 VERBS = [
@@ -229,6 +229,21 @@ def test_models_lists_parameters_and_work(capsys):
     assert re.search(r"cnn_small +3,888 +180,432 +1x28x28 +-", capsys.readouterr().out)
 
 
+def test_a_network_learns_from_another_and_goes_on_without_being_told_of_it_again(trained, digits_file, monkeypatch):
+    taught = ["--teacher", "run", "--teacher-share", "0.9", "--teacher-temperature", "2", "--mixup", "0.2"]
+    words = ["train", "--data", digits_file, "--out", "pupil", "--device", "cpu"]
+    assert purecaps(*words, *taught, *QUICK) == 0
+    pupil, teacher = trained.parent / "pupil", str(trained / "model.safetensors")
+    assert json.loads((pupil / "config.json").read_text())["teacher"] == teacher
+    assert json.loads((pupil / "result.json").read_text())["teacher"] == teacher
+    before = load_model(pupil / "model.safetensors")[0].state_dict()
+    (pupil / "checkpoints" / "step-00000006.safetensors").unlink()
+    monkeypatch.chdir(pupil)
+    assert purecaps("train", "--out", ".", "--resume", "--device", "cpu") == 0
+    after = load_model(pupil / "model.safetensors")[0].state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
+
+
 def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
     monkeypatch.setattr("purecaps.data.load", lambda *args, **options: pytest.fail("expected no data to be loaded"))
     assert purecaps("train", "--recipe", "papr") == 1
@@ -246,6 +261,9 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
             r"--recipe: expected cnn or cnn_small for lenet, whose scores are logits, got 'best'",
         ),
         (["bench", "--models", "lenet"], r"models: expected P-CapsNets, got 'lenet'"),
+        (["train", "--data", "FILE", "--teacher-share", "0.5"], r"teacher: expected a network with teacher_share 0.5"),
+        (["train", "--data", "FILE", "--teacher", "none"], r"none: expected a model file, found no such file"),
+        (["train", "--recipe", "paper", "--data", "FILE", "--mixup", "0.5"], r"mixup: expected 0 with loss margin"),
         (["train", "--data", "FILE", "--lr", "-1"], r"lr: expected a finite number above 0, got -1.0"),
         (["train", "--data", "FILE", "--device", "tpu"], r"device: expected one of auto, cpu, cuda, mps, got 'tpu'"),
         (["train", "--data", "FILE", "--augment", "spin:3"], r"unknown name 'spin'"),

@@ -62,6 +62,14 @@ def test_cross_entropy_scales_lengths_before_the_softmax():
     assert math.isclose(length_cross_entropy(scores, target, scale=10).item(), expected, rel_tol=1e-4)
 
 
+def test_cross_entropy_takes_probabilities_of_all_classes_too():
+    scores, target = torch.tensor([[0.9, 0.1]]), torch.tensor([[0.75, 0.25]])
+    expected = math.log(1 + math.exp(-10 * 0.8)) + 0.25 * 10 * 0.8
+    assert math.isclose(length_cross_entropy(scores, target, scale=10).item(), expected, rel_tol=1e-4)
+    with pytest.raises(ConfigError, match=r"target: .* or probabilities \[1, 2\], got torch.float32 \[1, 3\]"):
+        length_cross_entropy(scores, torch.zeros(1, 3))
+
+
 @pytest.mark.parametrize("loss", [margin_loss, spread_loss, length_cross_entropy])
 def test_gradients_are_exact(loss):
     scores = torch.rand(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -10,6 +10,8 @@ from purecaps.errors import ConfigError
 from purecaps.ops.reference import norm_dtype
 from purecaps.ops.validation import check_floating, shape_text
 
+LENGTH_SCALE = 20.0  # what the default recipe multiplies lengths with, and all that take a softmax of them otherwise
+
 
 def margin_loss(scores: Tensor, target: Tensor, *, m_pos: float = 0.5, m_neg: float = 0.1, lam: float = 0.5) -> Tensor:
     """The paper's margin loss: T max(0, m+ - s)^2 + lambda (1 - T) max(0, s - m-)^2.
@@ -59,20 +61,36 @@ def length_cross_entropy(
 
     Args:
         scores: class scores [B, K], capsule lengths.
-        target: the true classes [B], int64.
+        target: the true classes [B], int64, or the probabilities of all classes [B, K].
         scale: what lengths are multiplied with.
         label_smoothing: share of the target that is spread over all classes.
     """
-    _check(scores, target)
+    if target.is_floating_point():
+        _check_probabilities(scores, target)
+    else:
+        _check(scores, target)
     return F.cross_entropy(scale * scores, target, label_smoothing=label_smoothing)
 
 
 def _check(scores: Tensor, target: Tensor) -> None:
-    check_floating(scores, "scores")
-    if scores.dim() != 2:
-        raise ConfigError(f"scores: expected [B, K], got {shape_text(scores.shape)}")
+    _check_scores(scores)
     if target.dtype != torch.int64 or target.shape != scores.shape[:1]:
         raise ConfigError(
             f"target: expected int64 class numbers [{scores.shape[0]}], one for each row of scores, "
             f"got {target.dtype} {shape_text(target.shape)}"
         )
+
+
+def _check_probabilities(scores: Tensor, target: Tensor) -> None:
+    _check_scores(scores)
+    if target.shape != scores.shape:
+        raise ConfigError(
+            f"target: expected int64 class numbers [{scores.shape[0]}] or probabilities {shape_text(scores.shape)}, "
+            f"got {target.dtype} {shape_text(target.shape)}"
+        )
+
+
+def _check_scores(scores: Tensor) -> None:
+    check_floating(scores, "scores")
+    if scores.dim() != 2:
+        raise ConfigError(f"scores: expected [B, K], got {shape_text(scores.shape)}")

@@ -60,6 +60,7 @@ def some(name, only=None, *marks):
         some("zoo", "*-capsnet-mnist"),
         some("zoo", None, pytest.mark.slow),
         some("ladder", "[pt]*"),
+        some("ladder", "distilled-together"),
         some("ladder", None, pytest.mark.slow),
         some("whitebox", "*pcapsnet2-hardened"),
         some("whitebox", None, pytest.mark.slow),
@@ -121,6 +122,26 @@ def test_each_rung_of_the_ladder_changes_the_one_it_names():
     assert entropy.replace(steps=ours.steps, val_size=0, precision="tf32").as_dict() | {
         "m_pos": 0, "step_every": 0
     } == ours.as_dict() | {"m_pos": 0, "step_every": 0}  # fmt: skip
+
+
+def test_distilled_rungs_learn_from_a_network_that_has_not_seen_their_held_out_images():
+    jobs = {job.leaf: job for job in paper.ladder.plan(FULL)}
+    taught = {name for name, job in jobs.items() if job.teacher is not None}
+    assert taught == {"distilled", "distilled-longer", "distilled-together"}
+    for name in taught:
+        job = jobs[name]
+        assert job.teacher == jobs["teacher"]
+        assert (job.teacher.data, job.teacher.recipe.val_size) == (job.data, job.recipe.val_size) == ("cifar10", 5000)
+
+
+def test_the_ladder_says_what_its_teacher_reaches(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    run_jobs(select([ENTRIES["ladder"]], SMALLER, only="teacher"), place)
+    (run,) = read(place.results, "ladder/teacher")["runs"]
+    (finding,) = ENTRIES["ladder"].show(Results(place.results, SMALLER)).findings
+    assert (
+        f"errs by {run['val_error']:.2f} % of the held-out images and {run['test_error']:.2f} % of the test" in finding
+    )
 
 
 def test_table_5_sets_each_time_beside_the_papers(tmp_path):

@@ -101,6 +101,37 @@ def test_an_option_that_a_record_does_not_know_counts_as_its_default(digits, tmp
     assert differences(job, record) == ['recipe.loss was "margin", is "cross_entropy"']
 
 
+def test_a_job_trains_its_teacher_and_names_it(digits, tmp_path):
+    teacher = training_job("table1/teacher", model="cnn_small", recipe=RECIPE.replace(init=None, val_size=20), seeds=1)
+    taught = RECIPE.replace(teacher_share=0.5, val_size=20)
+    job, place = training_job(recipe=taught, teacher=teacher), workplace(tmp_path, digits)
+    record = run(job, place)
+    about = record["parts"][0]["teacher"]
+    wrong = TrainedModel.from_file(teacher.weights(place, 0)).scores(digits.test.images).argmax(1) != digits.test.labels
+    assert (about["job"], about["seed"]) == ("table1/teacher", 0)
+    assert about["test_error"] == pytest.approx(100 * wrong.float().mean().item())
+    assert 0 <= about["val_error"] <= 100
+    assert TrainedModel.from_file(job.weights(place, 1)).info.record["teacher"] == about
+    assert read(place.results, "table1/teacher") is None, "its own record is its own job's to make"
+
+
+def test_another_recipe_of_the_teacher_makes_a_record_void(digits, tmp_path):
+    plain = training_job("table1/teacher", model="cnn_small", recipe=RECIPE.replace(init=None), seeds=1)
+    job = training_job(recipe=RECIPE.replace(teacher_share=0.5), teacher=plain, seeds=1)
+    record = run(job, workplace(tmp_path, digits))
+    other = dataclasses.replace(job, teacher=dataclasses.replace(plain, recipe=plain.recipe.replace(lr=0.02)))
+    assert differences(other, record) == ["teacher.recipe.lr was 0.01, is 0.02"]
+    del record["what"]["teacher"]["recipe"]["mixup"]
+    assert differences(job, record) == []
+    assert "teacher" not in plain.what(), "records of before there were teachers stay as they are"
+
+
+def test_asking_the_teacher_takes_time():
+    teacher = training_job("table1/teacher", model="resnet", seeds=1)
+    alone, taught = training_job(model="pcapsnet4"), training_job(model="pcapsnet4", teacher=teacher)
+    assert taught.seconds_left(None) - alone.seconds_left(None) == pytest.approx(2 * RECIPE.steps * 0.5e-3)
+
+
 class StopsAt(Silent):
     """A watcher in whose hands the time runs out, or somebody presses Ctrl-C."""
 

@@ -17,12 +17,14 @@ from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import ConfigError, unknown_name
+from purecaps.evaluate.trained import WEIGHTS
 from purecaps.experiments import run as runs
 from purecaps.models.registry import get_entry
 from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
 from purecaps.train.log import ConsoleWatcher
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.recipes import FOR_LOGITS
+from purecaps.train.teacher import load_teacher
 
 
 @recipe_options
@@ -42,6 +44,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and transforms.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many networks, from --seed on.")] = None,
+    teacher: Annotated[
+        Path | None, typer.Option(help="A trained network to learn from too: a run's folder or its model.safetensors.")
+    ] = None,
     device: Device = "auto",
     image_size: Annotated[str | None, typer.Option(help="Resize a folder's images: 28 or 28x32.")] = None,
     channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour) for a folder.")] = None,
@@ -68,6 +73,7 @@ def train(
         "seeds": seeds,
         "image_size": parse_size(image_size),
         "channels": channels,
+        "teacher": None if teacher is None else str(_weights(teacher)),
     }
     config, dataset, folder = _configure(asked, overrides, out_dir, resume)
     name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
@@ -82,6 +88,7 @@ def train(
             tensorboard=tensorboard,
             graph=graph,
             compile=compile_step,
+            teacher=None if config.teacher is None else load_teacher(config.teacher, config.recipe)[0],
             command=shlex.join(["purecaps", *sys.argv[1:]]),
             say=say,
         )
@@ -143,6 +150,11 @@ def _configure(
     if resume:
         say(f"nothing to go on with in {out_dir}: starting at step 0")
     return replace(config, recipe=recipe), dataset, out_dir or _new_folder(config)
+
+
+def _weights(path: Path) -> Path:
+    """The file that a path means; absolute, since the run may be gone on with from another folder."""
+    return (path / WEIGHTS if path.is_dir() else path).resolve()
 
 
 def _load_data(config: RunConfig) -> Dataset:

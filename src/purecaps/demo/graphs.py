@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from purecaps.evaluate.attacks.loss import LENGTH_SCALE
 from purecaps.export.onnx import convert, portable, require_packages
 from purecaps.files import atomic_write
+from purecaps.losses import LENGTH_SCALE
 from purecaps.models.pcapsnet import PCapsNet
 from purecaps.nn import CapsBlock
 from purecaps.ops.conv import fold_capsules, fold_kernel, unfold_images

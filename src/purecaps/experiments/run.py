@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from purecaps._version import __version__
 from purecaps.data.types import Dataset
@@ -60,6 +61,7 @@ def run(
     tensorboard: bool = False,
     graph: bool | None = None,
     compile: bool = False,
+    teacher: nn.Module | None = None,
     command: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
@@ -77,11 +79,20 @@ def run(
         tensorboard: also write TensorBoard scalars.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
         compile: whether network and loss go through torch.compile.
+        teacher: a trained network to learn from, which `config.teacher` names.
         command: what the report says made it; None takes this process's command line.
         say: told what happens after training.
     """
     trainer = make_trainer(
-        config, dataset, out, device=device, watcher=watcher, tensorboard=tensorboard, graph=graph, compile=compile
+        config,
+        dataset,
+        out,
+        device=device,
+        watcher=watcher,
+        tensorboard=tensorboard,
+        graph=graph,
+        compile=compile,
+        teacher=teacher,
     )
     config.save(out / "config.json")
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
@@ -146,6 +157,7 @@ def record_of(config: RunConfig, trained: TrainedRun, device: torch.device, comm
         "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
         "data": config.data,
         "recipe": config.recipe_name,
+        **({} if config.teacher is None else {"teacher": config.teacher}),
         "steps": config.recipe.steps,
         "train_seconds": round(trained.seconds, 1),
         **costs_of(trained),

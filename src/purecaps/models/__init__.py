@@ -17,6 +17,7 @@ from purecaps.models import matrix_capsnet as matrix_capsnet
 from purecaps.models import mscaps as mscaps
 from purecaps.models import packing as packing
 from purecaps.models import paper as paper
+from purecaps.models import residual as residual
 from purecaps.models.pcapsnet import Layer, PCapsNet
 from purecaps.models.registry import build_model, list_models
 from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model

@@ -36,6 +36,11 @@ def is_guided(network: nn.Module) -> TypeGuard[GuidedNetwork]:
     return callable(getattr(network, "guided", None))
 
 
+def has_lengths(network: nn.Module) -> bool:
+    """Whether its scores are capsule lengths rather than logits."""
+    return bool(getattr(network, "scores_are_lengths", hasattr(network, "capsules")))
+
+
 def stack_obstacle(network: nn.Module) -> str | None:
     """Why several networks like this one cannot be trained side by side as a `ModelStack`; None where they can.
 

@@ -31,6 +31,7 @@ class RunConfig:
         seeds: how many networks to train, side by side where they can be, with the seeds from `seed` on.
         image_size: (height, width) that a folder's images are resized to; None takes them as they are.
         channels: 1 or 3 for a folder's images; None finds out.
+        teacher: what the network to learn from is called, such as its file; None where there is none.
     """
 
     model: str
@@ -41,6 +42,7 @@ class RunConfig:
     seeds: int = 1
     image_size: tuple[int, int] | None = None
     channels: int | None = None
+    teacher: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

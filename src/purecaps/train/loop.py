@@ -34,6 +34,8 @@ from purecaps.train.prepare import Prepared, prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
 from purecaps.train.step import Stepper, arithmetic, graph_obstacle, make_stepper
+from purecaps.train.targets import require_labels
+from purecaps.train.teacher import Teacher, require_teacher
 
 
 class DivergedError(PurecapsError):
@@ -88,6 +90,7 @@ class Trainer:
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
         compile: whether network and loss go through torch.compile: for networks that have no kernels of ours.
         deadline: the `time.monotonic()` after which the run stops by itself, as on Ctrl-C: with a checkpoint.
+        teacher: a trained network to learn from, where the recipe has a `teacher_share`; a copy of it is asked.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Trainer:
         graph: bool | None = None,
         compile: bool = False,
         deadline: float = math.inf,
+        teacher: nn.Module | None = None,
     ) -> None:
         device, watcher = torch.device(device), watcher or Silent()
         if device.type == "cpu":
@@ -120,7 +124,10 @@ class Trainer:
         self.model_options = {**self.recipe.model_options(), **self.prepared.model_options}
         self.num_classes = dataset.num_classes
         self.data_digest = digest_of(dataset.train)
+        require_teacher(teacher, self.recipe, self.prepared.train.in_shape, self.num_classes)
         networks = [self._new_network(seed) for seed in config.all_seeds]
+        require_labels(networks[0], self.recipe)
+        self.teacher = None if teacher is None else Teacher(teacher, device, compile=compile)
         self.model = (networks[0] if len(networks) == 1 else ModelStack(networks)).to(device)
         self.averaged = (
             {name: tensor.detach().clone() for name, tensor in self.model.named_parameters()} if self.recipe.ema else {}
@@ -149,7 +156,13 @@ class Trainer:
                 board = self._board(stack)
                 self.meter.forget_peak()
                 stepper = make_stepper(
-                    self.state, self.prepared.train, self.recipe, self.step, graph=self.graph, compile=self.compile
+                    self.state,
+                    self.prepared.train,
+                    self.recipe,
+                    self.step,
+                    graph=self.graph,
+                    compile=self.compile,
+                    teacher=self.teacher,
                 )
                 while self.step < self.recipe.steps:
                     row = self._window(stepper)
@@ -251,13 +264,24 @@ class Trainer:
                 f"{self.out}: expected the training images that the run was begun with, "
                 f"got others from {self.config.data}"
             )
+        if meta.get("teacher_digest") != self._teacher_digest:
+            raise ConfigError(f"teacher: expected the network that the run in {self.out} learned from, got another one")
         restore(self.state, tensors, what=str(self.out))
         self.step = meta["step"]
         self.meter.restore(meta)
 
     def _save(self) -> None:
-        meta = {"config": self.config.as_dict(), "data_digest": self.data_digest, **self.meter.as_dict()}
+        meta = {
+            "config": self.config.as_dict(),
+            "data_digest": self.data_digest,
+            "teacher_digest": self._teacher_digest,
+            **self.meter.as_dict(),
+        }
         save_checkpoint(self.out / "checkpoints", self.step, self.state, meta)
+
+    @property
+    def _teacher_digest(self) -> str | None:
+        return None if self.teacher is None else self.teacher.digest
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -29,8 +29,9 @@ def loss_and_mistakes(
     Args:
         model: a network, or a stack of them.
         images: [B, C, H, W]; for a stack [S, B, C, H, W].
-        labels: int64 [B] or [S, B].
-        recipe: which loss.
+        labels: int64 [B] or [S, B]; or the probabilities of all classes, float32 [B, K] or [S, B, K], of which the
+            most probable one is then what is mistaken.
+        recipe: which loss; of probabilities cross-entropy alone.
         step: the training step, for losses that change; None takes the last one.
     """
     stacked = isinstance(model, ModelStack)
@@ -38,7 +39,7 @@ def loss_and_mistakes(
     if is_guided(network):
         return _guided(model, images, labels, recipe, step)
     with autocast(recipe, images.device):
-        radii = _radii(model, network, recipe, images)
+        radii = None if labels.is_floating_point() else _radii(model, network, recipe, images)
         scores = model(images) if radii is None else None
     if scores is None:
         assert radii is not None
@@ -67,7 +68,8 @@ def _of_each(model: nn.Module, recipe: Recipe, step: int | Tensor | None) -> Cal
 
 @torch.no_grad()
 def _mistakes(scores: Tensor, labels: Tensor) -> Tensor:
-    return (scores.argmax(dim=-1) != labels).sum(dim=-1)
+    classes = labels.argmax(dim=-1) if labels.is_floating_point() else labels
+    return (scores.argmax(dim=-1) != classes).sum(dim=-1)
 
 
 def loss_of(recipe: Recipe, scores: Tensor, labels: Tensor, step: int | Tensor | None = None) -> Tensor:

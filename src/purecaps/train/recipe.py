@@ -58,6 +58,11 @@ class Recipe:
     label_smoothing: float = option(0.0, "Cross-entropy: share of the target spread over all classes.")
     adversary_eps: float = option(0.0, "Adversarial training: the most that a pixel of [0, 1] changes; 0 is none.")
     adversary_steps: int = option(1, "Adversarial training: gradient steps on each batch of images.")
+    mixup: float = option(0.0, "Mixup: the most of another image of the batch that is mixed into each; 0 is none.")
+    teacher_share: float = option(
+        0.0, "Distillation: share of the target that is the teacher's opinion; the rest is the label."
+    )
+    teacher_temperature: float = option(1.0, "Distillation: what the teacher's logits are divided by.")
     augment: tuple[str, ...] = option((), "Random transforms, such as shift:2 or flip; repeatable.")
     preprocess: str = option("none", "What is done to all images beforehand", PREPROCESSING)
     pixel_scale: float = option(1 / 255, "What raw 0..255 pixels are multiplied with.")
@@ -84,10 +89,20 @@ class Recipe:
             "checkpoint_every",
         ):
             self._require(name, "an int >= 1", getattr(self, name) >= 1)
-        for name in ("lr", "step_factor", "adam_eps", "scale", "pixel_scale"):
+        for name in ("lr", "step_factor", "adam_eps", "scale", "teacher_temperature", "pixel_scale"):
             self._require(name, "a finite number above 0", 0 < getattr(self, name) < math.inf)
-        for name in ("beta1", "beta2", "ema", "label_smoothing", "warmup", "adversary_eps", "init_correlation"):
+        for name in (
+            "beta1",
+            "beta2",
+            "ema",
+            "label_smoothing",
+            "warmup",
+            "adversary_eps",
+            "mixup",
+            "init_correlation",
+        ):
             self._require(name, "a number in [0, 1)", 0 <= getattr(self, name) < 1)
+        self._require("teacher_share", "a number in [0, 1]", 0 <= self.teacher_share <= 1)
         for name in ("weight_decay", "min_lr", "grad_clip", "val_size", "probe_size", "m_neg", "lam", "spread_from"):
             self._require(name, "a finite number >= 0", 0 <= getattr(self, name) < math.inf)
         self._require("m_pos", "a number above m_neg", self.m_pos > self.m_neg)
@@ -100,6 +115,12 @@ class Recipe:
             if choices and value is not None and value not in choices:
                 raise unknown_name(item.name, str(value), choices)
         self._check_adversary(parse(self.augment))
+        for name in ("mixup", "teacher_share"):
+            if getattr(self, name):
+                self._require(
+                    name, f"0 with loss {self.loss}, whose targets are single classes", self.loss == "cross_entropy"
+                )
+                self._require("adversary_eps", f"0 with {name} {getattr(self, name)}", not self.adversary_eps)
 
     def _check_adversary(self, augment: Compose) -> None:
         without_range = ["preprocess gcn_zca"] if self.preprocess == "gcn_zca" else []

@@ -1,4 +1,4 @@
-"""One training step: sample, augment, forward, loss, backward, optimiser, averaging. As it is, or as a CUDA graph."""
+"""One training step: sample, targets, forward, loss, backward, optimiser, averaging. As it is, or as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from purecaps.train.loss import loss_and_mistakes
 from purecaps.train.optimiser import clip_gradients, put_rate_on_device
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
+from purecaps.train.targets import targets_of
+from purecaps.train.teacher import Teacher
 
 # Told the steps done so far after each one; False asks to stop there.
 KeepGoing = Callable[[int], bool]
@@ -40,8 +42,16 @@ class Stepper(Protocol):
 class EagerStepper:
     """Steps launched operation by operation, on any device; with `compile`, network and loss by torch.compile."""
 
-    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, *, compile: bool = False) -> None:
-        self.state, self.loader, self.recipe = state, loader, recipe
+    def __init__(
+        self,
+        state: State,
+        loader: DeviceLoader,
+        recipe: Recipe,
+        *,
+        compile: bool = False,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.state, self.loader, self.recipe, self.teacher = state, loader, recipe, teacher
         self._loss = _compiled() if compile else None
 
     def __call__(self, first: int, end: int, keep_going: KeepGoing) -> tuple[Tensor, Tensor]:
@@ -52,6 +62,7 @@ class EagerStepper:
             for group in self.state.optimiser.param_groups:
                 group["lr"] = learning_rate(self.recipe, step)
             images, labels = self.loader.batch(step)
+            images, labels = targets_of(self.state.model, images, labels, self.recipe, self.loader, step, self.teacher)
             images = against(self.state.model, images, labels, self.recipe, self.loader, step)
             # A number would be compiled into the code, and the code made anew for the next one.
             at = step if self._loss is None else torch.tensor(step, device=labels.device)
@@ -80,10 +91,20 @@ class GraphStepper:
         recipe: how to train; a window is at most `log_every` steps.
         step: the step to begin with.
         compile: whether network and loss go through torch.compile first.
+        teacher: whom the targets are also of; None where the recipe asks for none.
     """
 
-    def __init__(self, state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, compile: bool = False) -> None:
-        self.state, self.loader, self.recipe = state, loader, recipe
+    def __init__(
+        self,
+        state: State,
+        loader: DeviceLoader,
+        recipe: Recipe,
+        step: int,
+        *,
+        compile: bool = False,
+        teacher: Teacher | None = None,
+    ) -> None:
+        self.state, self.loader, self.recipe, self.teacher = state, loader, recipe, teacher
         self._loss = _compiled() if compile else None
         device = loader.labels.device
         # A little longer than the run: warming up near its end takes steps past it.
@@ -124,6 +145,7 @@ class GraphStepper:
     def _body(self) -> None:
         recipe, step = self.recipe, self._step
         images, labels = self.loader.take_in_order(self._order, step)
+        images, labels = targets_of(self.state.model, images, labels, recipe, self.loader, step, self.teacher)
         images = against(self.state.model, images, labels, recipe, self.loader, step)
         loss, wrong = update(self.state, images, labels, recipe, step, self._loss)
         if self.state.averaged:
@@ -163,7 +185,14 @@ class GraphStepper:
 
 
 def make_stepper(
-    state: State, loader: DeviceLoader, recipe: Recipe, step: int, *, graph: bool | None, compile: bool = False
+    state: State,
+    loader: DeviceLoader,
+    recipe: Recipe,
+    step: int,
+    *,
+    graph: bool | None,
+    compile: bool = False,
+    teacher: Teacher | None = None,
 ) -> Stepper:
     """The stepper for a run.
 
@@ -174,12 +203,13 @@ def make_stepper(
         step: the step to begin with.
         graph: whether to run as a CUDA graph; None does so where it can be done.
         compile: whether network and loss go through torch.compile.
+        teacher: whom the targets are also of; None where the recipe asks for none.
     """
     possible = graph_obstacle(loader) is None and step < recipe.steps
     as_graph = possible if graph is None else graph and step < recipe.steps
     if as_graph:
-        return GraphStepper(state, loader, recipe, step, compile=compile)
-    return EagerStepper(state, loader, recipe, compile=compile)
+        return GraphStepper(state, loader, recipe, step, compile=compile, teacher=teacher)
+    return EagerStepper(state, loader, recipe, compile=compile, teacher=teacher)
 
 
 def _compiled() -> LossFunction:

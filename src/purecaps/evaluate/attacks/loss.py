@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.evaluate.trained import UnitPixels
-from purecaps.losses import margin_loss
+from purecaps.losses import LENGTH_SCALE, margin_loss
+from purecaps.models.guided import has_lengths
 
 LOSSES = ("cross_entropy", "margin", "difference")
-LENGTH_SCALE = 20.0  # what the default recipe multiplies lengths with
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,4 @@ class AttackLoss:
 def default_loss(model: nn.Module, name: str = "cross_entropy") -> AttackLoss:
     """The loss of that name for a model; cross-entropy takes a capsule network's lengths times 20."""
     network = model.network if isinstance(model, UnitPixels) else model
-    has_lengths = getattr(network, "scores_are_lengths", hasattr(network, "capsules"))
-    return AttackLoss(name, LENGTH_SCALE if has_lengths else 1.0)
+    return AttackLoss(name, LENGTH_SCALE if has_lengths(network) else 1.0)

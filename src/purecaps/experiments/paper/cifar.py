@@ -13,7 +13,9 @@ PARAMETERS = 364_896
 CHANGES = {"precision": "tf32", "checkpoint_every": 2500}
 
 
-def job_of(name: str, text: str, recipe: Recipe, seeds: int, scale: Scale) -> TrainingJob:
+def job_of(
+    name: str, text: str, recipe: Recipe, seeds: int, scale: Scale, teacher: TrainingJob | None = None
+) -> TrainingJob:
     return TrainingJob(
         name=name,
         scale=scale.name,
@@ -24,6 +26,7 @@ def job_of(name: str, text: str, recipe: Recipe, seeds: int, scale: Scale) -> Tr
         seeds=scale.most(seeds),
         images=scale.images,
         averaging=True,
+        teacher=teacher,
     )
 
 

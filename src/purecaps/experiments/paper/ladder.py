@@ -1,15 +1,15 @@
 """The ladder: what each change of the training gives pcapsnet4 on CIFAR-10, beyond the paper.
 
-From the paper's recipe with mirroring to ours, one change at a time; then changes to ours, each by itself; then several
-together. All rungs train on 45,000 images, so that the 5,000 held out can choose between them: the test error stands
-beside, and chooses nothing. Mixup is left out, because the training step has no loss on mixed labels; so is
-distillation.
+From the paper's recipe with mirroring, in half its steps, to ours, one change at a time; then changes to ours, each by
+itself; then several together. All rungs train on 45,000 images, so that the 5,000 held out can choose between them: the
+test error stands beside, and chooses nothing. The network that the last rungs learn from is trained on the same 45,000.
 
 Command: purecaps reproduce ladder
-Time: about 27 minutes on one H200
+Time: about 25 minutes on one H200
 Result: about 19 % on the first rung, 15 to 16 % on the later ones; a prototype with more time than the paper's, weight
     decay and cross-entropy reached 14.85 %. Muon after 1,500 steps of 128 images errs by 28.9 % of held-out images,
-    AdamW by 37.4 (one seed on a CPU); what is left of that at the end is not known beforehand
+    AdamW by 37.4 (one seed on a CPU); what is left of that at the end is not known beforehand, nor what mixup and
+    distillation give. The residual network that is learned from should err by 7 to 8 %
 """
 
 from __future__ import annotations
@@ -24,13 +24,33 @@ from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
 from purecaps.experiments.paper.scale import Scale
-from purecaps.experiments.paper.training import AVERAGED
+from purecaps.experiments.paper.training import AVERAGED, TrainingJob
 from purecaps.experiments.paper.verdict import Sample
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import CIFAR_RECIPES
 
 SEEDS = 3
-FIRST = CIFAR_RECIPES["paper"].replace(augment=("crop:24", "flip"), val_size=5000)
+FIRST = CIFAR_RECIPES["paper"].in_steps(25_000).replace(augment=("crop:24", "flip"), val_size=5000)
+CUTOUT = ("crop:24", "flip", "cutout:8")
+# SGD as He et al. (2016) train their networks, with cosine decay and the weight decay of later ones. Nothing about it
+# was tuned; its images are those of the rungs.
+TEACHER = Recipe(
+    steps=20_000,
+    batch_size=256,
+    optimiser="sgd",
+    lr=0.1,
+    schedule="cosine",
+    warmup=0.05,
+    weight_decay=5e-4,
+    loss="cross_entropy",
+    scale=1.0,
+    augment=CUTOUT,
+    preprocess="standardise",
+    init=None,
+    precision="bf16",
+    val_size=FIRST.val_size,
+    checkpoint_every=2500,
+)
 
 
 @dataclass(frozen=True)
@@ -57,28 +77,40 @@ RUNGS = (
     Rung("cosine", "warm-up and cosine decay from 0.004", "init", {"schedule": "cosine", "lr": 0.004, "warmup": 0.05}),
     Rung("decay", "weight decay 0.05", "cosine", {"weight_decay": 0.05}),
     Rung("entropy", "cross-entropy on 20 x length", "decay", {"loss": "cross_entropy", "scale": 20.0}),
-    Rung("decay-0.02", "weight decay 0.02", "entropy", {"weight_decay": 0.02}),
     Rung("decay-0.1", "weight decay 0.1", "entropy", {"weight_decay": 0.1}),
-    Rung("decay-0.2", "weight decay 0.2", "entropy", {"weight_decay": 0.2}),
     Rung("smoothing", "label smoothing 0.1", "entropy", {"label_smoothing": 0.1}),
-    Rung("cutout", "cutout of 8x8", "entropy", {"augment": ("crop:24", "flip", "cutout:8")}),
+    Rung("cutout", "cutout of 8x8", "entropy", {"augment": CUTOUT}),
     Rung("ema", "averaged weights, decay 0.999", "entropy", {"ema": 0.999}),
-    Rung("longer", "twice the steps", "entropy", {"steps": 100_000}),
-    Rung("longest", "four times the steps", "entropy", {"steps": 200_000}),
+    Rung("longer", "twice the steps", "entropy", {"steps": 50_000}),
+    Rung("longest", "four times the steps", "entropy", {"steps": 100_000}),
     Rung(
         "together",
         "twice the steps, decay 0.1, cutout, averaged weights",
         "entropy",
-        {"steps": 100_000, "weight_decay": 0.1, "augment": ("crop:24", "flip", "cutout:8"), "ema": 0.999},
+        {"steps": 50_000, "weight_decay": 0.1, "augment": CUTOUT, "ema": 0.999},
     ),
     Rung("muon", "Muon, not AdamW", "entropy", {"optimiser": "muon", "beta1": 0.95}),
     Rung("muon-decay-0.1", "weight decay 0.1", "muon", {"weight_decay": 0.1}),
-    Rung("muon-longer", "twice the steps", "muon", {"steps": 100_000}),
+    Rung("muon-longer", "twice the steps", "muon", {"steps": 50_000}),
+    Rung("mixup", "mixup of up to 0.5", "muon", {"mixup": 0.5}),
+    Rung(
+        "distilled",
+        "0.9 of the target a residual network's",
+        "muon",
+        {"teacher_share": 0.9, "teacher_temperature": 2.0},
+    ),
+    Rung("distilled-longer", "twice the steps", "distilled", {"steps": 50_000}),
     Rung(
         "muon-together",
         "four times the steps, cutout, averaged weights",
         "muon",
-        {"steps": 200_000, "augment": ("crop:24", "flip", "cutout:8"), "ema": 0.999},
+        {"steps": 100_000, "augment": CUTOUT, "ema": 0.999},
+    ),
+    Rung(
+        "distilled-together",
+        "four times the steps, mixup, averaged weights",
+        "distilled",
+        {"steps": 100_000, "mixup": 0.5, "ema": 0.999},
     ),
 )
 COLUMNS = ("change", "rung", "of", "held out, %", "gives", "test, %", "training, %", *(f"{v}, %" for v in AVERAGED))
@@ -94,8 +126,29 @@ def name_of(rung: str) -> str:
     return f"ladder/{rung}"
 
 
+def teacher_of(scale: Scale) -> TrainingJob:
+    """The network that distilled rungs learn from."""
+    return TrainingJob(
+        name=name_of("teacher"),
+        scale=scale.name,
+        model="resnet",
+        data="cifar10",
+        recipe_name="SGD",
+        recipe=scale.recipe(TEACHER),
+        seeds=1,
+        images=scale.images,
+        compiled=True,
+    )
+
+
+def job_of(rung: Rung, scale: Scale) -> TrainingJob:
+    recipe = recipe_of(rung)
+    teacher = teacher_of(scale) if recipe.teacher_share else None
+    return cifar.job_of(name_of(rung.name), rung.text, recipe, SEEDS, scale, teacher)
+
+
 def plan(scale: Scale) -> Sequence[Job]:
-    return [cifar.job_of(name_of(rung.name), rung.text, recipe_of(rung), SEEDS, scale) for rung in RUNGS]
+    return [teacher_of(scale), *(job_of(rung, scale) for rung in RUNGS)]
 
 
 def show(results: Results) -> Shown:
@@ -114,7 +167,7 @@ def show(results: Results) -> Shown:
             *(mean_text(cifar.averaged_values(results, job, view)) for view in AVERAGED),
         )
         rows.append(Row(plain(*texts)))
-        lines.append(Line(rung.text, errors, first=rung.name == "decay-0.02"))
+        lines.append(Line(rung.text, errors, first=rung.name == "decay-0.1"))
     note = (
         "Means over seeds. held out: 5,000 training images that no rung was trained on, by which rungs are compared; "
         "gives: what the rung gives over the one it changes, on those. The last two columns are test errors by "
@@ -137,6 +190,22 @@ def _gain(rung: Rung, results: Results) -> str:
 
 
 def _findings(results: Results) -> tuple[str, ...]:
+    return (*_chosen(results), *_learned_from(results))
+
+
+def _learned_from(results: Results) -> tuple[str, ...]:
+    """What the teacher itself reaches, which its pupils are to be measured by."""
+    record = results.get(name_of("teacher"))
+    if record is None:
+        return ()
+    run, size = record["runs"][0], record["parts"][0]["parameters"]
+    return (
+        f"The distilled rungs learn from a {record['what']['model']} of {size:,} parameters, which itself errs by "
+        f"{run['val_error']:.2f} % of the held-out images and {run['test_error']:.2f} % of the test set.",
+    )
+
+
+def _chosen(results: Results) -> tuple[str, ...]:
     held_out = [(rung, results.values(name_of(rung.name), "val_error")) for rung in RUNGS]
     run = [(rung, Sample(values)) for rung, values in held_out if values]
     if not run:

@@ -29,6 +29,7 @@ from purecaps.train import Recipe, RunConfig, TrainedRun, make_trainer
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.seeds import remove_checkpoints
 from purecaps.train.step import arithmetic
+from purecaps.train.teacher import load_teacher
 
 REVISION = 1  # of what this file does; raise it when numbers made before no longer stand
 AVERAGED = {"mirrored too": CENTRE, "18 views": NINE}  # nine windows, each also mirrored
@@ -45,7 +46,9 @@ STEP_MS = {
     "lenet": (0.4, 0.3),
     "cnn_small": (0.3, 0.1),
     "cnn_baseline": (4.0, 4.0),
+    "resnet": (1.5, 1.5),
 }
+FORWARD = 1 / 3  # of a step's time, about: backward takes twice as long
 START_SECONDS = 20  # data, kernels, the graph, evaluation
 
 
@@ -65,6 +68,8 @@ class TrainingJob(Job):
         ms: about how many milliseconds a step takes on one H200, of one network and of each one more beside it; None
             takes `STEP_MS`.
         compiled: on a GPU, whether network and loss go through torch.compile: for networks without kernels of ours.
+        teacher: whose first network is learned from, where the recipe has a `teacher_share`; it must hold out the same
+            images, or those held out here would not be unseen.
     """
 
     model: str
@@ -77,6 +82,7 @@ class TrainingJob(Job):
     together: bool = True
     ms: tuple[float, float] | None = None
     compiled: bool = False
+    teacher: TrainingJob | None = None
 
     def what(self) -> dict[str, Any]:
         return {
@@ -87,10 +93,12 @@ class TrainingJob(Job):
             "images": self.images,
             "averaging": self.averaging,
             "recipe": {**self.recipe.as_dict(), "augment": list(self.recipe.augment)},
+            **({} if self.teacher is None else {"teacher": self.teacher.what()}),
         }
 
     def defaults(self) -> dict[str, Any]:
-        return {"recipe": {**Recipe().as_dict(), "augment": []}}
+        own = {"recipe": {**Recipe().as_dict(), "augment": []}}
+        return own if self.teacher is None else {**own, "teacher": self.teacher.defaults()}
 
     def is_done(self, record: Record) -> bool:
         return not self._missing(record)
@@ -103,6 +111,9 @@ class TrainingJob(Job):
         if not count:
             return 0.0
         one, more = self.ms or STEP_MS[self.model]
+        if self.teacher is not None:
+            asked = FORWARD * STEP_MS[self.teacher.model][0]
+            one, more = one + asked, more + asked
         passes = 1 + self.recipe.adversary_steps if self.recipe.adversary_eps else 1
         seconds = self.recipe.steps * passes / 1e3
         if not self.together:
@@ -157,9 +168,11 @@ class TrainingJob(Job):
 
     def _train(self, place: Workplace, seeds: Sequence[int]) -> tuple[list[Record], Record]:
         dataset = place.dataset(self.data, self.images)
-        config = RunConfig(self.model, self.data, self.recipe_name, self.recipe, seeds[0], len(seeds))
+        name = None if self.teacher is None else self.teacher.name
+        config = RunConfig(self.model, self.data, self.recipe_name, self.recipe, seeds[0], len(seeds), teacher=name)
         out = self.folder(place, seeds)
         compiled = self.compiled and place.device.type == "cuda"
+        teacher, about_teacher = self._learned_from(place)
         trainer = make_trainer(
             config,
             dataset,
@@ -168,6 +181,7 @@ class TrainingJob(Job):
             watcher=place.watcher(),
             deadline=place.deadline,
             compile=compiled,
+            teacher=teacher,
         )
         try:
             trained = trainer.run()
@@ -188,12 +202,26 @@ class TrainingJob(Job):
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
             **({"compiled": True} if compiled else {}),
+            **about_teacher,
             "versions": runs.versions(place.device),
         }
         for run, network in zip(found, trained.models, strict=True):
             about = {"recipe": self.recipe_name, "job": self.name, **run, **part}
             save_model(network, out / f"seed-{run['seed']}" / WEIGHTS, runs.info_of(config, dataset, trained, about))
         return found, part
+
+    def _learned_from(self, place: Workplace) -> tuple[nn.Module | None, Record]:
+        """The network to learn from, trained where it is not there, and what the record says of it."""
+        if self.teacher is None:
+            return None, {}
+        self.teacher.ensure_weights(place, [0])
+        path = self.teacher.weights(place, 0)
+        assert path is not None
+        network, info = load_teacher(path, self.recipe)
+        numbers = {
+            name: info.record[name] for name in ("job", "seed", "test_error", "val_error") if name in info.record
+        }
+        return network, {"teacher": numbers}
 
     def _evaluated(self, seed: int, network: nn.Module, trained: TrainedRun, dataset: Dataset) -> Record:
         def result(model: nn.Module, loader: DeviceLoader) -> Any:

@@ -1,0 +1,90 @@
+"""Distillation: a trained network whose opinion of the images is part of what another one is to answer."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+
+import torch
+from torch import Tensor, nn
+
+from purecaps.errors import ConfigError
+from purecaps.losses import LENGTH_SCALE
+from purecaps.models.guided import has_lengths
+from purecaps.models.store import ModelInfo, load_model
+from purecaps.train.recipe import Recipe
+
+
+class Teacher:
+    """A trained network as it is asked in training: unchanging, without gradients, in bfloat16 on a GPU.
+
+    Args:
+        network: images [B, C, H, W] -> scores [B, K]; it is copied.
+        device: where it is asked.
+        compile: whether it goes through torch.compile.
+    """
+
+    def __init__(self, network: nn.Module, device: torch.device, *, compile: bool = False) -> None:
+        network = copy.deepcopy(network).to(device).eval().requires_grad_(False)
+        self.network, self.digest = network, digest_of(network)
+        # The softmax of lengths as they are, all in [0, 1), would be next to no opinion.
+        self.scale = LENGTH_SCALE if has_lengths(network) else 1.0
+        if device.type == "cuda":
+            for module in network.modules():
+                if isinstance(module, nn.Conv2d):  # the layout of cuDNN's fastest kernels, which maps then take on
+                    module.weight.data = module.weight.to(memory_format=torch.channels_last)
+        self._scores = torch.compile(network, dynamic=False) if compile else network
+
+    @torch.no_grad()
+    def opinion(self, images: Tensor, temperature: float) -> Tensor:
+        """Class probabilities [(S,) B, K] of images [(S,) B, C, H, W]; it can be captured in a CUDA graph."""
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda, cache_enabled=False):
+            scores: Tensor = self._scores(images.flatten(0, -4))
+        opinion: Tensor = (scores.float() * (self.scale / temperature)).softmax(dim=-1)
+        return opinion.view(*images.shape[:-3], -1)
+
+
+def load_teacher(path: str | os.PathLike[str], recipe: Recipe) -> tuple[nn.Module, ModelInfo]:
+    """Reads a saved network to learn from by a recipe, whose images must be what it was trained on."""
+    network, info = load_model(path)
+    # Standardised channels are the network's own affair: with and without, it takes the same images.
+    for what, its, ours in (
+        ("preprocess gcn_zca", info.preprocess == "gcn_zca", recipe.preprocess == "gcn_zca"),
+        ("pixel_scale", info.pixel_scale, recipe.pixel_scale),
+    ):
+        if its != ours:
+            raise ConfigError(
+                f"teacher: expected a network trained with {what} {_text(ours)}, as the recipe has, "
+                f"got {path} with {_text(its)}"
+            )
+    return network, info
+
+
+def require_teacher(
+    network: nn.Module | None, recipe: Recipe, in_shape: tuple[int, int, int], num_classes: int
+) -> None:
+    """Refuses a teacher that does not fit a run, one that would not be asked, and to do without one that would be."""
+    if network is None:
+        if recipe.teacher_share:
+            raise ConfigError(f"teacher: expected a network with teacher_share {recipe.teacher_share}, got none")
+        return
+    if not recipe.teacher_share:
+        raise ConfigError(f"teacher_share: expected a number above 0 with a teacher, got {recipe.teacher_share}")
+    for name, ours in (("in_shape", in_shape), ("num_classes", num_classes)):
+        its = getattr(network, name, None)
+        if its != ours:
+            raise ConfigError(f"teacher: expected a network of {name} {ours}, as the run has, got one of {its}")
+
+
+def digest_of(network: nn.Module) -> str:
+    """What tells a network's weights from another's, wherever they lie."""
+    state = hashlib.sha256()
+    for name, tensor in network.state_dict().items():
+        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        state.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return state.hexdigest()
+
+
+def _text(value: float) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value:g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import time
@@ -181,6 +182,13 @@ def differences(job: Job, record: Record) -> list[str]:
         for key in sorted(asked.keys() | made.keys())
         if asked.get(key) != made.get(key)
     ]
+
+
+def fingerprint(job: Job) -> str:
+    """What tells the job's settings from others; settings at their default do not count, so a new one changes none."""
+    defaults = _flat(job.defaults())
+    told = {key: value for key, value in _flat(job.what()).items() if defaults.get(key) != value}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from purecaps.evaluate import evaluate
 from purecaps.evaluate.averaging import CENTRE, NINE, AveragedViews
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.experiments import run as runs
-from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, keep
+from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, fingerprint, keep
 from purecaps.models.guided import EVAL_BATCH, eval_batch
 from purecaps.models.store import save_model
 from purecaps.train import Recipe, RunConfig, TrainedRun, make_trainer
@@ -135,8 +133,7 @@ class TrainingJob(Job):
 
     def folder(self, place: Workplace, seeds: Sequence[int]) -> Path:
         """Where these seeds are trained; another recipe has another folder."""
-        digest = hashlib.sha256(json.dumps(self.what(), sort_keys=True).encode()).hexdigest()[:10]
-        return place.work / self.name / f"{digest}-seeds-{seeds[0]}-{seeds[-1]}"
+        return place.work / self.name / f"{fingerprint(self)}-seeds-{seeds[0]}-{seeds[-1]}"
 
     def weights(self, place: Workplace, seed: int) -> Path | None:
         """The trained network of a seed; None where it is not, or no longer, there."""

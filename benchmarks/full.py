@@ -24,7 +24,7 @@ from purecaps.evaluate import pictures
 from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
 
 CHOSEN = "conv graph,compile graph,triton graph,layers graph,one kernel graph,cnn graph"
-GROWING = "conv graph,compile graph,triton graph"
+GROWING = "conv graph,triton graph"  # others would have to be compiled for each size
 BYTES = re.compile("layers|one kernel")  # from bytes to classes alone
 MODELS = {"pcapsnet2": 128, "pcapsnet0": 128, "pcapsnet4": 256}  # and the batch it is trained with
 TRAIN = (32, 1024, 4096)  # besides
@@ -43,8 +43,10 @@ class Case:
 
 
 def waves() -> list[list[Case]]:
-    """What may run at once: few contenders, all of them, growing networks. A wave is timed when all of it are ready."""
-    chosen, everything = [], []
+    """What may run at once, and fits the device's memory; a wave is timed when all of it are ready."""
+    chosen: list[Case] = []
+    inference: list[Case] = []
+    everything: list[Case] = []
     for model, main in MODELS.items():
         everything += [timed(model, mode, main, everything=True) for mode in ("train", "forward")]
         chosen += [timed(model, "train", batch) for batch in TRAIN]
@@ -52,13 +54,13 @@ def waves() -> list[list[Case]]:
         for batch in INFERENCE:
             # Everything at the largest batch only where it fits beside the others.
             full = batch == 128 or (model, batch) == ("pcapsnet2", 65536)
-            (everything if full else chosen).append(timed(model, "inference", batch, everything=full))
+            (everything if full else inference).append(timed(model, "inference", batch, everything=full))
     grown = [
         Case(f"grow-{axis}-{model}", ("--grow", axis, "--models", model, "--contenders", GROWING))
         for axis in AXES
         for model in GROWN
     ]
-    return [chosen, everything, grown]
+    return [inference, chosen, everything, grown]
 
 
 def timed(model: str, mode: str, batch: int, *, everything: bool = False) -> Case:

@@ -33,7 +33,8 @@ from purecaps.ops.triton.plan import plan, planned
 from purecaps.ops.triton.problem import Problem, power_of_two, problem_of
 from purecaps.ops.triton.tile import Tile
 
-DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# "bytes": as compile_inference does it, half precision from uint8 images.
+DTYPE = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "bytes": torch.float16}
 LAUNCHES, REPLAYS = 20, 9
 KERNELS = ("forward", "inputs", "weights")
 SLOPE = 0.1
@@ -121,7 +122,11 @@ def launcher(case: Case, device: str = "cuda") -> Callable[[], Tensor]:
     w.copy_(normal(case.networks, *w_shape) * (kh * kw * C * n * u_shape[4] * p) ** -0.5)
     problem = problem_for(case)
     if case.kernel == "forward":
-        return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True)[0]
+        scale = 1.0
+        if case.precision == "bytes" and case.layer == 0:
+            images = torch.randint(0, 256, (case.batch, n, problem.H, problem.W), generator=generator, device=device)
+            u, scale = images.to(torch.uint8).permute(0, 2, 3, 1)[None, :, None, :, :, None, :], 1 / 255
+        return lambda: launch_forward(u, w.squeeze(5), problem, SLOPE, "tf32", activate=True, scale=scale)[0]
     grad_v = normal(problem.Z, problem.B, *problem.out, problem.m, O, p)
     if case.kernel == "weights":
         grad_w = empty_as(w.float())

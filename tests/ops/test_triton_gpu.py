@@ -10,7 +10,7 @@ from purecaps.ops import caps_block, caps_conv2d, registry
 from purecaps.ops import triton as fused
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import autograd, memory
-from purecaps.ops.triton.plan import LEAST_TUNED, MANY, planned
+from purecaps.ops.triton.plan import LEAST_TUNED, MANY, MANY_IMAGES, planned
 from purecaps.ops.triton.tile import Tile
 from purecaps.testing import assert_block_matches_reference, assert_close_in_norm, assert_conv_matches_reference
 
@@ -109,9 +109,10 @@ def test_any_number_of_parts_matches_the_reference(u, w, stride):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("images", [LEAST_TUNED, MANY_IMAGES])
 @pytest.mark.parametrize(("u", "w", "stride"), LAYERS)
-def test_measured_block_sizes_match_the_reference(u, w, stride, dtype):
-    u, w = layer_inputs((LEAST_TUNED, *u[1:]), w, getattr(torch, dtype))
+def test_measured_block_sizes_match_the_reference(u, w, stride, images, dtype):
+    u, w = layer_inputs((images, *u[1:]), w, getattr(torch, dtype))
     tolerance = TOLERANCE["tf32" if dtype == "float32" else dtype]
     assert_block_matches_reference("fused tf32", u, w, stride=stride, negative_slope=1.0, tolerance=tolerance)
 

@@ -1,7 +1,7 @@
 """The ladder: what each change of the training gives pcapsnet4 on CIFAR-10, beyond the paper.
 
-From the paper's recipe with mirroring, in half its steps and in bfloat16, to ours, one change at a time; then changes to
-ours, each by itself; then several together. All rungs train on 45,000 images, so that the 5,000 held out can choose
+From the paper's recipe with mirroring, in half its steps and in bfloat16, to ours, one change at a time; then changes
+to ours, each by itself; then several together. All rungs train on 45,000 images, so that the 5,000 held out can choose
 between them: the test error stands beside, and chooses nothing. The network that the last rungs learn from is trained
 on the same 45,000.
 

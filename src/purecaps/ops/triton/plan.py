@@ -19,8 +19,9 @@ from purecaps.ops.triton.tile import Tile, images_in
 FILL = 132
 # Images from which on the measured block sizes hold.
 LEAST_TUNED = 64
-# Networks side by side from which on what was measured for ten of them holds.
-MANY = 4
+# Networks side by side from which on what was measured for ten of them holds, and images of all of them; how a weight
+# gradient is split among programs depends on the networks alone.
+MANY, MANY_IMAGES = 4, 1024
 # tl.dot takes nothing smaller.
 LEAST = 16
 # Numbers of a result that one program keeps in registers.
@@ -85,7 +86,8 @@ def _tuned(kernel: str, problem: Problem) -> tuple[Tile, int] | None:
     if not square or stride != across or problem.Z * problem.B < LEAST_TUNED or problem.geometry.dilation != (1, 1):
         return None
     key = (kernel, problem.itemsize, problem.C, problem.n, problem.O, problem.p, problem.H, stride)
-    found = (TUNED_MANY.get(key) if problem.Z >= MANY else None) or TUNED.get(key)
+    many = problem.Z >= MANY or (kernel != "weights" and problem.Z * problem.B >= MANY_IMAGES)
+    found = (TUNED_MANY.get(key) if many else None) or TUNED.get(key)
     return found if found is not None and problem.m_pad <= 4 else None
 
 

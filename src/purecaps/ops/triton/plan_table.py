@@ -1,9 +1,9 @@
 """Block sizes that were measured to be the fastest for the layers of the paper's networks.
 
-Made with benchmarks/tune.py on an H200 (Triton 3.6): batch 128 and 256 for pcapsnet4, in TF32 and bfloat16; forward
-kernels of pcapsnet2 in half precision with 8,192 images. Each gave the plainest tile's result in the same run. Layers
-that are not here, and much smaller batches, go by the rules in plan.py, which were read off this table. TUNED_MANY is
-for networks side by side (ten of pcapsnet2, five of pcapsnet4, TF32).
+Made with benchmarks/tune.py on an H200 (Triton 3.6): batch 128 and 256 for pcapsnet4, in TF32 and bfloat16. Each gave
+the plainest tile's result in the same run. Layers that are not here, and much smaller batches, go by the rules in
+plan.py, which were read off this table. TUNED_MANY is for networks side by side (ten of pcapsnet2, five of pcapsnet4,
+TF32) and for large batches (8,192 images in half precision).
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ TUNED: dict[Key, tuple[Tile, int]] = {
     ("weights", 4, 4, 16, 8, 8, 9, 1): (Tile(64, 64, 16, 2, 3), 522),
     ("weights", 4, 8, 8, 10, 16, 7, 2): (Tile(64, 128, 32, 2, 2), 522),
     ("weights", 4, 10, 16, 10, 16, 3, 1): (Tile(32, 32, 64, 2, 1), 450),
+}
+
+# -> tile, programs of one network that share its weight gradient
+TUNED_MANY: dict[Key, tuple[Tile, int]] = {
     ("forward", 2, 1, 8, 10, 4, 3, 1): (Tile(128, 64, 128, 8, 1), 0),
     ("forward", 2, 1, 1, 1, 16, 28, 2): (Tile(64, 32, 16, 2, 1, 2), 0),
     ("forward", 2, 1, 4, 1, 8, 13, 1): (Tile(64, 16, 16, 2, 1, 2), 0),
     ("forward", 2, 1, 8, 1, 4, 11, 2): (Tile(128, 16, 16, 2, 1, 2), 0),
     ("forward", 2, 1, 4, 1, 8, 5, 1): (Tile(128, 16, 16, 2, 1, 2), 0),
-}
-
-# -> tile, programs of one network that share its weight gradient
-TUNED_MANY: dict[Key, tuple[Tile, int]] = {
     ("forward", 4, 1, 1, 1, 16, 28, 2): (Tile(64, 32, 16, 2, 1, 2), 0),
     ("forward", 4, 1, 4, 1, 8, 13, 1): (Tile(64, 16, 16, 4, 1, 2), 0),
     ("forward", 4, 1, 8, 1, 4, 11, 2): (Tile(64, 16, 16, 2, 3), 0),
@@ -104,10 +104,10 @@ TUNED_MANY: dict[Key, tuple[Tile, int]] = {
     ("inputs", 4, 1, 8, 10, 4, 3, 1): (Tile(32, 16, 32, 2, 2, 2), 0),
     ("inputs", 4, 1, 4, 1, 8, 13, 1): (Tile(128, 16, 16, 4, 1, 4), 0),
     ("weights", 4, 1, 1, 1, 16, 28, 2): (Tile(16, 16, 64, 4, 2), 26),
-    ("weights", 4, 1, 4, 1, 8, 13, 1): (Tile(32, 16, 128, 2, 1), 422),
-    ("weights", 4, 1, 8, 1, 4, 11, 2): (Tile(32, 16, 64, 2, 2), 105),
-    ("weights", 4, 1, 4, 1, 8, 5, 1): (Tile(32, 16, 128, 2, 1), 72),
-    ("weights", 4, 1, 8, 10, 4, 3, 1): (Tile(32, 32, 256, 4, 1), 12),
+    ("weights", 4, 1, 4, 1, 8, 13, 1): (Tile(64, 16, 32, 2, 1), 105),
+    ("weights", 4, 1, 8, 1, 4, 11, 2): (Tile(128, 16, 16, 2, 1), 105),
+    ("weights", 4, 1, 4, 1, 8, 5, 1): (Tile(64, 16, 128, 2, 1), 36),
+    ("weights", 4, 1, 8, 10, 4, 3, 1): (Tile(32, 64, 128, 8, 1), 12),
     ("weights", 4, 1, 3, 1, 32, 24, 2): (Tile(32, 32, 16, 2, 4), 52),
     ("weights", 4, 1, 8, 4, 16, 11, 1): (Tile(128, 64, 16, 2, 3), 105),
     ("forward", 4, 8, 8, 10, 16, 7, 2): (Tile(128, 32, 32, 8, 3), 0),

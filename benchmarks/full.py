@@ -60,7 +60,7 @@ def waves() -> list[list[Case]]:
         for axis in AXES
         for model in GROWN
     ]
-    return [inference, chosen, everything, grown]
+    return [inference, [*everything, *chosen], grown]
 
 
 def timed(model: str, mode: str, batch: int, *, everything: bool = False) -> Case:

@@ -83,3 +83,13 @@ forward.forward_kernel.tell = require_no_short_products
 for n, p in ((3, 2), (7, 5)):
     u, w = torch.zeros(1, 128, 1, 11, 11, 1, n), empty_kernel((3, 3, 1, 2, 1, n, p))[None]
     autograd.block_forward(u, w, [1, 1, 0, 0, 1, 1], [1, p], 0.1, "tf32")
+
+
+def require_wide_copies(kernel):
+    assert "cp.async.ca" not in kernel.made.asm["ptx"], "expected copies of 16 bytes, rows are of 10 x 16 numbers"
+
+
+forward.forward_kernel.tell = require_wide_copies
+u, w = torch.zeros(1, 64, 3, 3, 4, 10, 16).permute(0, 1, 5, 2, 3, 4, 6), empty_kernel((3, 3, 10, 10, 1, 16, 16))[None]
+with planned(forward=Tile(64, 32, 128, 8, 3)):  # steps of 128 numbers, which do not divide a row
+    autograd.block_forward(u, w, [1, 1, 0, 0, 1, 1], [4, 16], 0.1, "tf32")

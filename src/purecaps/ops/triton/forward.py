@@ -99,6 +99,7 @@ def forward_kernel(
     # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
     one_position: tl.constexpr = width % INNER == 0
     odd: tl.constexpr = N & (N - 1) != 0 and not one_position
+    run: tl.constexpr = N & -N  # so many numbers in a row are at one position
     ragged: tl.constexpr = length % INNER != 0
     # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
     one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J and SPAN == 1
@@ -129,10 +130,10 @@ def forward_kernel(
     for start in range(0, length, INNER):
         k = start + tl.arange(0, INNER)
         if odd:
-            position = quotient(k, width, length)
-            i = quotient(position, seen_w, length)
+            position = quotient(k, width, length, run)
+            i = quotient(position, seen_w, length, run)
             cn = k - position * width
-            c = quotient(cn, N, length)
+            c = quotient(cn, N, length, run)
             n = cn - c * N
             j = position - i * seen_w
         else:

@@ -200,7 +200,7 @@ def input_gradient_kernel(
                 inside = inside & (out_w >= 0) & (out_w < OUT_W)
         grad_mask = inside[:, None]
         w_mask = column_real[None, :]
-        o = quotient(op, P, OP + INNER)
+        o = quotient(op, P, OP + INNER, P & -P)
         p = op - o * P if odd else op % P
         w_rows = i * W_I + first_j * W_J + o * W_O + p * W_P
         if SPAN > 1:

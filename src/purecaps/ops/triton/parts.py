@@ -197,8 +197,8 @@ def activation_gradient(
 
 
 @triton.jit
-def quotient(k, BY: tl.constexpr, LENGTH: tl.constexpr):
-    """k // BY for 0 <= k < LENGTH.
+def quotient(k, BY: tl.constexpr, LENGTH: tl.constexpr, RUN: tl.constexpr):
+    """k // BY for 0 <= k < LENGTH, which is the same for RUN neighbours.
 
     A product with the reciprocal where BY is no power of two. Where LLVM knows how small k is, it divides by
     multiplications of 16 bits, and of those ptxas 12.8, which comes with Triton 3.6, makes wrong code: for some k the
@@ -206,4 +206,4 @@ def quotient(k, BY: tl.constexpr, LENGTH: tl.constexpr):
     """
     # A shift; or more than 16 bits, and more than a float can tell apart.
     plain: tl.constexpr = BY & (BY - 1) == 0 or LENGTH > 1048576
-    return k // BY if plain else ((k.to(tl.float32) + 0.5) * (1.0 / BY)).to(tl.int32)
+    return k // BY if plain else tl.max_constancy(((k.to(tl.float32) + 0.5) * (1.0 / BY)).to(tl.int32), RUN)

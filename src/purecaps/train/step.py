@@ -271,17 +271,22 @@ def _young_decay(step: int) -> float:
 
 @contextlib.contextmanager
 def arithmetic(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """TF32 only where the recipe says so, in convolutions, where cuDNN would take it by default, and in products."""
+    """TF32 only where the recipe says so, in convolutions, where cuDNN would take it by default, and in products.
+
+    cuDNN tries its algorithms out: its guesses for the few channels of capsules cost up to 2.5 times as much (a step of
+    pcapsnet4 by conv2d on an H200: 1.2 ms against 3.0). Two runs may then differ in their last digits.
+    """
     if device.type != "cuda":
         yield
         return
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32
-    cudnn.allow_tf32 = matmul.allow_tf32 = recipe.precision != "fp32"
+    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
+    allowed = recipe.precision != "fp32"
+    cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = allowed, allowed, True
     try:
         yield
     finally:
-        cudnn.allow_tf32, matmul.allow_tf32 = before
+        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
 
 def _tensors(state: State, step: Tensor) -> dict[str, Tensor]:

@@ -25,10 +25,12 @@ def with_kernels(monkeypatch):
     monkeypatch.setattr("purecaps.ops.triton.missing", lambda device_type: None)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
-def test_conv_gives_the_lengths_of_the_network(precision, digits):
+@pytest.mark.parametrize(
+    ("impl", "precision"), [("conv", "fp32"), ("conv", "tf32"), ("conv", "fp16"), ("conv", "bf16"), ("cpu", "fp32")]
+)
+def test_without_kernels_the_lengths_are_those_of_the_network(impl, precision, digits):
     model, images = create_model("pcapsnet2", pretrained=True), digits.test.images[:9]
-    got = compile_inference(model, impl="conv", precision=precision)(images)
+    got = compile_inference(model, impl=impl, precision=precision)(images)
     true = model.double()(images.double() / 255)
     assert got.dtype == torch.float32
     tolerance = {"fp32": 2e-6, "tf32": 4e-3, "fp16": 4e-3, "bf16": 3e-2}[precision]
@@ -66,12 +68,23 @@ def test_auto_says_what_it_took_and_why(caplog, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with caplog.at_level(logging.INFO, logger="purecaps.inference"):
         function = compile_inference(create_model("pcapsnet2"), impl="auto")
-    assert function.impl == "conv"
-    assert caplog.messages == ["inference by conv (device cpu, only cuda is covered)"]
+    assert (function.impl, function.precision) == ("cpu", "fp32")
+    assert caplog.messages == ["inference by cpu (triton: device cpu, only cuda is covered)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "asked", "reason"),
+    [({}, "fp16", "float16, only float32"), ({"squash_chunk": 3}, "fp32", "squash_chunk = 3, which in capsules")],
+)
+def test_what_the_cpu_layers_do_not_cover_is_refused_and_auto_takes_conv(options, asked, reason):
+    model = PCapsNet([Layer(1, None, 12, stride=2), *LAYERS[1:3], Layer(None, 4, 4)], in_shape=(1, 28, 28), **options)
+    with pytest.raises(ConfigError, match=f'"cpu" does not cover this network .*{reason}'):
+        compile_inference(model, impl="cpu", precision=asked)
+    assert compile_inference(model, precision=asked).impl == "conv"
 
 
 def test_the_text_form_says_what_it_is():
-    function = compile_inference(create_model("pcapsnet2"), impl="conv", output="class")
+    function = compile_inference(create_model("pcapsnet2"), impl="conv", precision="fp16", output="class")
     assert repr(function) == "CompiledInference(1x28x28 -> class, conv, fp16, cpu)"
 
 
@@ -86,7 +99,7 @@ def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_k
     model = PCapsNet([Layer(2, None, 8, g=1), Layer(None, 4, 4, kernel=26)], in_shape=(1, 28, 28))
     with pytest.raises(ConfigError, match=r'"triton" does not cover this network \(capsules or chunks of odd sizes'):
         compile_inference(model, impl="triton")
-    assert compile_inference(model).impl == "conv"
+    assert compile_inference(model).impl == "cpu"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +140,7 @@ def test_wide_networks_are_refused_in_float32(with_kernels):
     [
         ({"precision": "fp8"}, "precision: expected one of fp16, bf16, tf32, fp32, got 'fp8'"),
         ({"output": "scores"}, "output: expected one of lengths, class, got 'scores'"),
-        ({"impl": "cuda"}, "impl: expected one of auto, triton, network, conv, got 'cuda'"),
+        ({"impl": "cuda"}, "impl: expected one of auto, triton, network, cpu, conv, got 'cuda'"),
     ],
 )
 def test_unknown_options_are_refused(options, message):

@@ -6,12 +6,14 @@ import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
+from purecaps.ops import cpu
 from purecaps.ops import triton as fused
 from purecaps.ops.triton import bands
 from purecaps.ops.triton.stack import Layer
@@ -19,9 +21,11 @@ from purecaps.ops.validation import shape_text
 
 log = logging.getLogger("purecaps.inference")
 
+Run = Callable[[Tensor], Tensor]
+
 PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "fp32": torch.float32}
 OUTPUTS = ("lengths", "class")
-IMPLEMENTATIONS = ("auto", "triton", "network", "conv")
+IMPLEMENTATIONS = ("auto", "triton", "network", "cpu", "conv")
 # Images that go through all layers before the next ones do: the maps of more do not stay in an H200's cache from one
 # layer to the next (pcapsnet2: 8,192 images in 0.168 ms, 65,536 at once in 1.81).
 AT_ONCE = 8192
@@ -69,21 +73,27 @@ class CompiledInference:
 
 
 def compile_inference(
-    model: nn.Module, *, precision: str = "fp16", output: str = "lengths", impl: str = "auto"
+    model: nn.Module, *, precision: str | None = None, output: str = "lengths", impl: str = "auto"
 ) -> CompiledInference:
     """A function from images to class lengths or classes, as fast as this library has it.
 
-    "triton" runs one fused kernel a layer, on a CUDA device, and reads uint8 pixels as they are. "conv" runs the
-    network as it is in the given precision, anywhere. Pixels of uint8 images are divided by 255.
+    "triton" runs one fused kernel a layer, on a CUDA device, and reads uint8 pixels as they are. "cpu" and "conv" run
+    the network by the layers of that name, "conv" in any precision and anywhere. Pixels of uint8 images are divided by
+    255.
 
     Args:
         model: a PCapsNet; its weights are copied, on the device where they are.
-        precision: "fp16" or "bf16" between layers with float32 sums, or float32 with products in "tf32" or "fp32".
+        precision: "fp16" or "bf16" between layers with float32 sums, or float32 with products in "tf32" or "fp32". None
+            takes "fp16" on a CUDA device and "fp32" elsewhere, where half precision is slower.
         output: "lengths" [B, K] float32, or "class" [B] int64.
         impl: "triton", "network" for the whole of a small network in one kernel, which is slower but takes next to no
-            memory, "conv", or "auto": "triton" where it covers the network and "conv" elsewhere. What was taken is
-            logged and is the result's `impl`.
+            memory, "cpu", "conv", or "auto": the first of "triton", "cpu" and "conv" that covers the network. What was
+            taken is logged and is the result's `impl`.
     """
+    if not isinstance(model, PCapsNet):
+        raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
+    device = model.capsule_blocks()[0].conv.weight.device
+    precision = precision or ("fp16" if device.type == "cuda" else "fp32")
     for name, value, known in (
         ("precision", precision, tuple(PRECISIONS)),
         ("output", output, OUTPUTS),
@@ -91,20 +101,33 @@ def compile_inference(
     ):
         if value not in known:
             raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
-    if not isinstance(model, PCapsNet):
-        raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
-    device = model.capsule_blocks()[0].conv.weight.device
-    refusal = {"network": _network_refuses, "conv": _never}.get(impl, _layers_refuse)(model, device, precision)
-    if refusal is not None and impl != "auto":
+    passed_over = []
+    for name in ("triton", "cpu", "conv") if impl == "auto" else (impl,):
+        refuses, make = _WAYS[name]
+        refusal = refuses(model, device, precision)
+        if refusal is None:
+            break
+        passed_over.append(f"{name}: {refusal}")
+    if refusal is not None:
         raise ConfigError(f'impl: "{impl}" does not cover this network ({refusal}); use "auto" or "conv"')
-    taken = ("conv" if refusal else "triton") if impl == "auto" else impl
-    make = {"network": _one_kernel, "triton": _by_layers, "conv": _as_it_is}[taken]
     if impl == "auto":
-        log.info("inference by %s%s", taken, "" if refusal is None else f" ({refusal})")
-    return CompiledInference(make(model, device, precision, output), model.in_shape, device, taken, precision, output)
+        log.info("inference by %s%s", name, f" ({'; '.join(passed_over)})" if passed_over else "")
+    return CompiledInference(make(model, device, precision, output), model.in_shape, device, name, precision, output)
 
 
 def _never(model: PCapsNet, device: torch.device, precision: str) -> str | None:
+    return None
+
+
+def _cpu_refuses(model: PCapsNet, device: torch.device, precision: str) -> str | None:
+    network = _network_by("cpu", model, precision)
+    u = network.as_capsules(torch.zeros(1, *model.in_shape, dtype=PRECISIONS[precision], device=device))
+    for block in network.capsule_blocks():
+        u = block.conv.fit(u)
+        refusal = cpu.refuses(u, block.conv.weight, block.conv.geometry, block.squash_chunk)
+        if refusal is not None:
+            return refusal
+        u = block(u)
     return None
 
 
@@ -121,7 +144,7 @@ def _run(model: PCapsNet, device: torch.device, precision: str) -> list[Layer] |
     return fused.run_of(u, [block.conv.weight for block in blocks], specs)
 
 
-def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
+def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: str) -> Run:
     from purecaps.ops.triton.layers import run_layers
 
     layers, dtype = _run(model, device, precision), PRECISIONS[precision]
@@ -162,7 +185,7 @@ def _network_refuses(model: PCapsNet, device: torch.device, precision: str) -> s
     return fused.missing(device.type) or bands.refuses(_stages(model), model.in_shape, PRECISIONS[precision])
 
 
-def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
+def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: str) -> Run:
     # Here, not above: the package works without Triton.
     from purecaps.ops.triton.network import launch_network
 
@@ -193,11 +216,16 @@ def _pixel_map(model: PCapsNet, matrices: bands.Bands) -> tuple[Tensor, Tensor]:
     return maps[0], maps[1]
 
 
-def _as_it_is(model: PCapsNet, device: torch.device, precision: str, output: str) -> Callable[[Tensor], Tensor]:
-    dtype = PRECISIONS[precision]
-    network = copy.deepcopy(model).eval().requires_grad_(False).to(dtype)
+def _network_by(impl: str, model: PCapsNet, precision: str) -> PCapsNet:
+    network = copy.deepcopy(model).eval().requires_grad_(False).to(PRECISIONS[precision])
     for block in network.capsule_blocks():
-        block.conv.impl = "conv"
+        block.conv.impl = impl
+        block.squash_gradient = "exact"  # none is asked for, so whichever one they would give does not matter
+    return network
+
+
+def _as_it_is(impl: str, model: PCapsNet, device: torch.device, precision: str, output: str) -> Run:
+    dtype, network = PRECISIONS[precision], _network_by(impl, model, precision)
 
     def run(images: Tensor) -> Tensor:
         pixels = images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
@@ -206,6 +234,14 @@ def _as_it_is(model: PCapsNet, device: torch.device, precision: str, output: str
         return lengths.argmax(dim=1) if output == "class" else lengths
 
     return run
+
+
+_WAYS: dict[str, tuple[Callable[[PCapsNet, torch.device, str], str | None], Callable[..., Run]]] = {
+    "triton": (_layers_refuse, _by_layers),
+    "network": (_network_refuses, _one_kernel),
+    "cpu": (_cpu_refuses, partial(_as_it_is, "cpu")),
+    "conv": (_never, partial(_as_it_is, "conv")),
+}
 
 
 @contextlib.contextmanager

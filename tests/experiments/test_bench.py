@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from bench_cases import CPU, QUICK, SMALL, hurry, odd_one
 from purecaps import cli
 from purecaps.errors import ConfigError, UnknownNameError
 from purecaps.experiments.bench import Contender, Settings, Way, bench, offered
-from purecaps.experiments.bench.contenders import Entrant, parse, timed, usual
+from purecaps.experiments.bench.contenders import CONTENDERS, Entrant, parse, timed, usual
 from purecaps.experiments.bench.memory import out_of_memory, within_memory
 from purecaps.experiments.bench.plain_cnn import PlainCNN
 from purecaps.experiments.bench.subjects import layers_of, registered
@@ -27,11 +28,24 @@ def in_a_hurry(monkeypatch):
     hurry(monkeypatch)
 
 
+def refuse_batch(monkeypatch, size):
+    """Has the contender "cpu" refuse one batch size, as an implementation may refuse a problem."""
+    contender = CONTENDERS["cpu"]
+
+    def make(case):
+        if case.batch == size:
+            raise ConfigError(f"impl: 'cpu' does not cover this problem (B = {size}, which it does not like)")
+        return contender.make(case)
+
+    monkeypatch.setitem(CONTENDERS, "cpu", replace(contender, make=make))
+
+
 @pytest.fixture(scope="module")
 def report():
-    names = ("naive", "conv", "gemm", "compile_inference", "cnn")
+    names = ("naive", "conv", "cpu", "compile_inference", "cnn")
     with pytest.MonkeyPatch.context() as monkeypatch:
         hurry(monkeypatch)
+        refuse_batch(monkeypatch, 5)
         return bench([SMALL], {"forward": [33], "train": [33], "inference": [5, 33]}, ways(*names), QUICK)
 
 
@@ -39,8 +53,8 @@ def test_every_way_is_timed_in_every_mode_it_has(report):
     found = {}
     for row in report.rows:
         found.setdefault((row.mode, row.batch), []).append(row.contender)
-    usual = ["naive", "conv", "gemm", "cnn"]
-    with_ours = ["naive", "conv", "gemm", "compile_inference", "cnn"]
+    usual = ["naive", "conv", "cpu", "cnn"]
+    with_ours = ["naive", "conv", "cpu", "compile_inference", "cnn"]
     assert found == {
         ("forward", 33): usual,
         ("train", 33): usual,
@@ -52,9 +66,9 @@ def test_every_way_is_timed_in_every_mode_it_has(report):
 
 def test_a_measured_row_has_times_of_every_round_and_a_refused_one_its_reason(report):
     for row in report.rows:
-        if row.contender == "gemm" and row.batch == 5:
+        if row.contender == "cpu" and row.batch == 5:
             assert (row.n, row.min_ms, row.images_per_s, row.times_floor) == (0, None, None, None)
-            assert "B = 5, the batch lies innermost and pays from 32 on" in row.note
+            assert "B = 5, which it does not like" in row.note
             continue
         assert row.n == 2
         assert 0 < row.min_ms <= row.median_ms <= row.min_ms + row.spread_ms
@@ -156,12 +170,12 @@ def test_the_table_has_ratios_to_conv_and_the_floor_below(report):
     last = next(line for line in table if line[at("contender")].startswith("floor: "))
     assert conv[at("x conv")] == last[at("x floor")][:1] + ".00"
     assert float(last[at("x conv")]) == pytest.approx(float(conv[at("x floor")]), rel=0.2)
-    missing = next(line for line in table if line[at("contender")] == "gemm" and line[at("batch")] == "5")
+    missing = next(line for line in table if line[at("contender")] == "cpu" and line[at("batch")] == "5")
     assert missing[4:] == ["-"] * 8
 
 
 def test_below_the_table_stand_reasons_and_the_arithmetic(report):
-    assert "compile_inference: took conv (small inference 5, small inference 33)" in notes(report.rows)
+    assert "compile_inference: took cpu (small inference 5, small inference 33)" in notes(report.rows)
     assert any(
         "arithmetic, of all contenders alike: forward in float32 without TF32" in line
         for line in footer(report.rows, report.rates)
@@ -179,8 +193,8 @@ def test_on_cuda_every_contender_is_offered_as_a_graph_too():
         "compile_inference graph",
         "one kernel graph",
     } <= set(names)
-    assert "gemm" not in names
-    assert [way.name for way in usual("cpu")] == ["naive", "conv", "compile", "gemm", "compile_inference", "cnn"]
+    assert "cpu" not in names
+    assert [way.name for way in usual("cpu")] == ["naive", "conv", "compile", "cpu", "compile_inference", "cnn"]
 
 
 def test_batches_repeat_images_and_every_image_is_checked():
@@ -257,18 +271,19 @@ def run_verb(*words):
     return stop.value.code
 
 
-def test_the_verb_prints_a_table_and_writes_what_it_is_told(tmp_path, capsys):
-    what = ["--models", "pcapsnet1", "--batches", "1,32", "--modes", "inference", "--contenders", "conv,gemm"]
+def test_the_verb_prints_a_table_and_writes_what_it_is_told(tmp_path, capsys, monkeypatch):
+    refuse_batch(monkeypatch, 1)
+    what = ["--models", "pcapsnet1", "--batches", "1,32", "--modes", "inference", "--contenders", "conv,cpu"]
     files = {"--csv": tmp_path / "r.csv", "--plot": tmp_path / "p.png", "--json": tmp_path / "r.json"}
     assert run_verb(*what, *(str(word) for pair in files.items() for word in pair)) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"pcapsnet1 +inference +32 +gemm +\d", printed)
-    assert re.search(r"pcapsnet1 +inference +1 +gemm +- ", printed)
-    assert "gemm: impl: 'gemm' does not cover this problem (B = 1" in printed
+    assert re.search(r"pcapsnet1 +inference +32 +cpu +\d", printed)
+    assert re.search(r"pcapsnet1 +inference +1 +cpu +- ", printed)
+    assert "cpu: impl: 'cpu' does not cover this problem (B = 1" in printed
     assert {path.name for path in tmp_path.iterdir()} == {"r.csv", "p.png", "r.json"}
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 5
     found = json.loads((tmp_path / "r.json").read_text())
-    assert [row["contender"] for row in found["rows"]] == ["conv", "gemm", "conv", "gemm"]
+    assert [row["contender"] for row in found["rows"]] == ["conv", "cpu", "conv", "cpu"]
     assert found["rates"]["fp32"]["flop"] > 0
     assert found["versions"]["torch"] == torch.__version__
 

@@ -77,7 +77,7 @@ def test_all_of_a_case_are_ready_before_any_is_timed(tmp_path, monkeypatch):
     for kind in ("getting_ready", "timing"):
         monkeypatch.setattr(Turns, kind, lambda self, kind=kind: seen.append(kind) or contextlib.nullcontext())
     settings = Settings(CPU, rounds=2, turns=Turns(tmp_path / "lock"))
-    report = bench([SMALL], {"forward": [33]}, parse(("naive", "conv", "gemm"), "cpu"), settings)
+    report = bench([SMALL], {"forward": [33]}, parse(("naive", "conv", "cpu"), "cpu"), settings)
     assert [row.n for row in report.rows] == [2, 2, 2]
     # The rates; then the case, the contenders, their first calls, and one stay for all of their times.
     assert seen == ["timing", "getting_ready", "getting_ready", "getting_ready", "timing"]

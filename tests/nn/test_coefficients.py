@@ -41,7 +41,7 @@ def votes_one_by_one(u, w, c):
     return v
 
 
-@pytest.mark.parametrize("impl", ["conv", "gemm", "reference"])
+@pytest.mark.parametrize("impl", ["conv", "cpu", "reference"])
 @BOTH
 def test_each_vote_is_multiplied_with_its_coefficient(coefficients, impl):
     layer = scrambled(CapsConv2d(2, 3, (1, 4, 5), (3, 2), coefficients=coefficients, impl=impl)).double()

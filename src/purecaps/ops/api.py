@@ -37,8 +37,8 @@ def caps_conv2d(
         stride: step between output positions, an int or a (height, width) pair.
         padding: zero capsules added on each side.
         dilation: distance between the kernel's positions.
-        impl: "auto", "conv" (one grouped conv2d), "gemm" (matrix products with the batch innermost, for training on
-            a CPU) or "reference" (einsum, the specification).
+        impl: "auto", "conv" (one grouped conv2d), "cpu" (the same, with whole blocks in a CPU's order of memory),
+            "triton" (fused kernels on a GPU) or "reference" (einsum, the specification).
 
     Returns:
         Output capsules [B, O, H', W', g, m, p].

@@ -1,12 +1,9 @@
-"""A capsule layer on the CPU, with the batch innermost in memory.
+"""A capsule layer on the CPU: oneDNN's convolutions, channels last, with an activation that is made for that order.
 
-Two things make the conv2d reduction slow on few cores: convolutions of 4 to 16 channels, above all their backward
-passes, and an activation that shares one factor among numbers that lie next to each other. Here the batch lies
-innermost, [H', W', O, p, m, B]. The convolution is then a few batched matrix products (cpu_plan.py), and the factor of
-a capsule is a row beside rows of the same length. The logical shape is a view of this, so that consecutive layers
-hand capsules on as they are; only where m changes between them are they moved.
-
-The activation runs on each piece of output right after the product that wrote it, while the piece is in the cache.
+The conv2d reduction spends more time in leaky ReLU and squash than in convolutions when it is run operation by
+operation. Here they run in place on the convolution's output, in the order in which it lies in memory, and keep for the
+backward pass that output and two numbers a capsule. The logical shape is a view of it, so that consecutive layers hand
+capsules on as they are, or move them once where they are folded differently (cpu_fold.py).
 """
 
 from __future__ import annotations
@@ -20,11 +17,9 @@ from torch.autograd import forward_ad
 
 from purecaps.ops import conv
 from purecaps.ops.activation import leaky_squash
-from purecaps.ops.cpu_plan import make_plan
-from purecaps.ops.cpu_squash import TileSquash, squash_split
+from purecaps.ops.cpu_fold import channels_last, covers_chunk, make_fold
+from purecaps.ops.cpu_squash import activate, activation_gradient
 from purecaps.ops.geometry import Geometry
-
-_LEAST_BATCH = 32
 
 
 def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> str | None:
@@ -37,14 +32,11 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
         return "autocast is on"
     if u.dtype not in (torch.float32, torch.float64):
         return f"{u.dtype}, only float32 and float64 are covered"
-    if u.shape[4] != 1:
-        return f"g = {u.shape[4]}, only g = 1 is covered"
-    if geometry.dilation != (1, 1):
-        return f"dilation {geometry.dilation}, only 1 is covered"
-    if u.shape[0] < _LEAST_BATCH:
-        return f"B = {u.shape[0]}, the batch lies innermost and pays from {_LEAST_BATCH} on"
     if _is_transformed(u) or _is_transformed(w):
         return "u or w is not a plain tensor but one of a function transform or of a subclass"
+    m, p = u.shape[5], w.shape[6]
+    if not covers_chunk(chunk, m, p):
+        return f"squash_chunk = {chunk}, which in capsules of {m}x{p} is neither whole rows nor parts of one"
     return None
 
 
@@ -55,64 +47,30 @@ def _is_transformed(tensor: Tensor) -> bool:
 
 
 def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
-    """As `reference.caps_conv2d`, for the problems that `refuses` lets through."""
-    return _apply(u, w, geometry, None, None)
+    """As `reference.caps_conv2d`: conv2d itself, since without an activation there is nothing to gain."""
+    return conv.caps_conv2d(u, w, geometry)
 
 
 def caps_block(u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float, chunk: int | None) -> Tensor:
     """As `reference.caps_block`, for the problems that `refuses` lets through."""
-    if squash_split(u.shape[5], w.shape[6], chunk) is None:
-        return leaky_squash(caps_conv2d(u, w, geometry), negative_slope, chunk)
-    return _apply(u, w, geometry, negative_slope, chunk)
-
-
-def _apply(u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float | None, chunk: int | None) -> Tensor:
-    y: Tensor = BatchInnermost.apply(u, w, geometry, negative_slope, chunk)  # type: ignore[no-untyped-call]
+    y: Tensor = ChannelsLast.apply(u, w, geometry, negative_slope, chunk)  # type: ignore[no-untyped-call]
     return y
 
 
-def _batch_innermost(u: Tensor) -> Tensor:
-    """Capsules [B, C, H, W, g, m, n] as [H, W, g, C, n, m, B]."""
-    return u.permute(2, 3, 4, 1, 6, 5, 0)
-
-
-def _batch_outermost(x: Tensor) -> Tensor:
-    """Undoes `_batch_innermost`."""
-    return x.permute(6, 3, 0, 1, 2, 5, 4)
-
-
-class BatchInnermost(torch.autograd.Function):
-    """(u, w, geometry, negative_slope, chunk) -> squashed capsules; without a slope, the convolution alone."""
+class ChannelsLast(torch.autograd.Function):
+    """(u, w, geometry, negative_slope, chunk) -> squashed capsules."""
 
     @staticmethod
-    def forward(
-        ctx: Any, u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float | None, chunk: int | None
-    ) -> Tensor:
-        B, C, H, W, _, m, n = u.shape
-        kh, kw, _, O, _, _, p = w.shape
-        pad_h, pad_w = geometry.padding
-        size, out = (H + 2 * pad_h, W + 2 * pad_w), geometry.out_size((H, W), (kh, kw))
-        plan = make_plan(size, (kh, kw), geometry.stride, out, C * n, O * p, m * B)
-        x = _batch_innermost(u)
-        x = F.pad(x, (0,) * 10 + (pad_w, pad_w, pad_h, pad_h)) if pad_h or pad_w else x.contiguous()
-        x = x.view(*size, C * n, m * B)
-
-        v = x.new_empty(*out, 1, O, p, m, B)
-        tiles = v.view(plan.tiles, plan.count, plan.matrix_shape[0], plan.columns)
-        split = squash_split(m, p, chunk)
-        squash = None
-        if negative_slope is not None and split is not None:
-            squash = TileSquash(tiles, (*split, B), negative_slope)
-        matrix, interleaved = plan.matrix(w), plan.new_interleaved(x)
-        for index, tile in enumerate(tiles):
-            plan.forward(matrix, plan.rows_under(x, index, interleaved), tile)
-            if squash is not None:
-                squash.forward(index)
-        y = _batch_outermost(v)
+    def forward(ctx: Any, u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float, chunk: int | None) -> Tensor:
+        out = geometry.out_size((u.shape[2], u.shape[3]), (w.shape[0], w.shape[1]))
+        fold = make_fold(u.shape[5], w.shape, one_position=out == (1, 1))
+        x, weights = fold.images(u), fold.weights(w)
+        v = convolve(x, weights, geometry, fold.groups)
+        f, c = activate(fold.squashed_together(v, chunk), negative_slope)
+        y = fold.capsules(v, w.shape[3])
         ctx.set_materialize_grads(False)
-        ctx.options, ctx.plan = (geometry, negative_slope, chunk), plan
-        ctx.split = None if split is None else (*split, B)
-        ctx.save_for_backward(u, w, x, *(() if squash is None else (y, squash.factor, squash.along)))
+        ctx.options, ctx.fold = (geometry, negative_slope, chunk), fold
+        ctx.save_for_backward(u, w, x, weights, y, f, c)
         return y
 
     @staticmethod
@@ -122,31 +80,56 @@ class BatchInnermost(torch.autograd.Function):
             return None, None, None, None, None
         if torch.is_grad_enabled():
             return *_differentiable_gradients(ctx, grad), None, None, None
-        plan = ctx.plan
-        u, w, x, *of_squash = ctx.saved_tensors
-        shape = (plan.tiles, plan.count, plan.matrix_shape[0], plan.columns)
-        upstream = _batch_innermost(grad).contiguous().view(shape)
-        squash = None
-        if of_squash:
-            y, factor, along = of_squash
-            tiles = _batch_innermost(y).contiguous().view(shape)
-            squash = TileSquash(tiles, ctx.split, ctx.options[1], factor, along)
-        needs_u, needs_w, *_ = ctx.needs_input_grad
-        matrix, interleaved = plan.matrix(w), plan.new_interleaved(x)
-        grad_x = torch.empty_like(x) if needs_u else None
-        grad_matrix = x.new_zeros(plan.count, *plan.matrix_shape) if needs_w else None
-        for index, tile in enumerate(upstream):
-            grad_v = tile if squash is None else squash.backward(index, tile)
-            if grad_matrix is not None:
-                plan.add_matrix_gradient(grad_v, plan.rows_under(x, index, interleaved), grad_matrix)
-            if grad_x is not None and plan.band:
-                plan.rows_gradient(matrix, grad_v, grad_x)
-            elif grad_x is not None:
-                plan.rows_gradient(matrix, grad_v, interleaved)
-                plan.add_rows_gradient(interleaved, index, grad_x)
-        grad_w = None if grad_matrix is None else plan.kernel_gradient(grad_matrix.sum(0), w)
-        grad_u = None if grad_x is None else _like(u, grad_x, ctx.options[0])
-        return grad_u, grad_w, None, None, None
+        fold, (geometry, negative_slope, chunk) = ctx.fold, ctx.options
+        u, w, x, weights, y, f, c = ctx.saved_tensors
+        dy, y = fold.images(grad), fold.images(y)
+        y_rows, dy_rows = (fold.squashed_together(each, chunk) for each in (y, dy))
+        dv = activation_gradient(y_rows, dy_rows, f, c, negative_slope).view(dy.permute(0, 2, 3, 1).shape)
+        wanted = ctx.needs_input_grad[:2]
+        dx, dweights = convolution_gradients(channels_last(dv), x, weights, geometry, fold.groups, wanted)
+        grad_u = None if dx is None else _in_order_of(u, fold.capsules(dx, w.shape[2]))
+        return grad_u, None if dweights is None else fold.weight_gradient(dweights), None, None, None
+
+
+def convolve(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> Tensor:
+    """The plain convolution of images [N, I, H, W] with a kernel [K, I/groups, kh, kw], channels last like both."""
+    if _is_product(x, weights, geometry, groups):
+        return channels_last((_rows(x) @ _rows(weights).t())[:, None, None])
+    stride, padding, dilation = geometry
+    return channels_last(F.conv2d(x, weights, None, stride, padding, dilation, groups).permute(0, 2, 3, 1))
+
+
+def convolution_gradients(
+    grad: Tensor, x: Tensor, weights: Tensor, geometry: Geometry, groups: int, wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients in images and kernel, those that are wanted, channels last."""
+    if _is_product(x, weights, geometry, groups):
+        # oneDNN takes ten times as long for the kernel's gradient of such a layer (64 -> 160 channels, batch 512).
+        columns = _rows(grad)
+        dx = _like(x, columns @ _rows(weights)) if wanted[0] else None
+        return dx, _like(weights, columns.t() @ _rows(x)) if wanted[1] else None
+    dx, dweights, _ = torch.ops.aten.convolution_backward(
+        grad, x, weights, None, *map(list, geometry), False, [0, 0], groups, [*wanted, False]
+    )
+    return (dx if wanted[0] else None), (dweights if wanted[1] else None)
+
+
+def _is_product(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> bool:
+    """Whether the kernel lies on all of the map, once: then rows of numbers are multiplied with rows of numbers."""
+    return groups == 1 and x.shape[2:] == weights.shape[2:] and geometry.padding == (0, 0)
+
+
+def _rows(images: Tensor) -> Tensor:
+    return images.permute(0, 2, 3, 1).flatten(1)
+
+
+def _like(images: Tensor, rows: Tensor) -> Tensor:
+    return rows.view(images.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
+
+
+def _in_order_of(u: Tensor, grad: Tensor) -> Tensor:
+    # In the order of u the refolding before this layer is a view on the way back too.
+    return grad if grad.stride() == u.stride() else torch.empty_like(u).copy_(grad)
 
 
 def _differentiable_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -154,20 +137,8 @@ def _differentiable_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Te
     geometry, negative_slope, chunk = ctx.options
     # Aliases: were w made from u, the gradient in u itself would count the way through w a second time.
     u, w = (tensor.view_as(tensor) for tensor in ctx.saved_tensors[:2])
-    v = conv.caps_conv2d(u, w, geometry)
-    if negative_slope is not None:
-        v = leaky_squash(v, negative_slope, chunk)
+    y = leaky_squash(conv.caps_conv2d(u, w, geometry), negative_slope, chunk)
     wanted = [tensor for tensor, needed in zip((u, w), ctx.needs_input_grad, strict=False) if needed]
-    found = iter(torch.autograd.grad(v, wanted, grad, create_graph=True))
+    found = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
     grad_u, grad_w = (next(found) if needed else None for needed in ctx.needs_input_grad[:2])
     return grad_u, grad_w
-
-
-def _like(u: Tensor, grad_x: Tensor, geometry: Geometry) -> Tensor:
-    """The padded map's gradient [H, W, C*n, N] without the padding, in the shape and memory order of `u`."""
-    B, C, H, W, g, m, n = u.shape
-    pad_h, pad_w = geometry.padding
-    inner = grad_x.view(H + 2 * pad_h, W + 2 * pad_w, g, C, n, m, B)[pad_h : pad_h + H, pad_w : pad_w + W]
-    grad_u = _batch_outermost(inner)
-    # In the order of u the refolding before this layer is a view on the way back too.
-    return grad_u if grad_u.stride() == u.stride() else torch.empty_like(u).copy_(grad_u)

@@ -133,7 +133,7 @@ register(
         caps_blocks=triton.caps_blocks,
     )
 )
-register(Implementation("gemm", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
+register(Implementation("cpu", cpu.caps_conv2d, cpu.caps_block, cpu.refuses))
 register(Implementation("conv", conv.caps_conv2d, conv.caps_block, diagonal=True))
 # The specification is slow: only for who asks for it by name.
 register(Implementation("reference", reference.caps_conv2d, reference.caps_block, automatic=never, diagonal=True))

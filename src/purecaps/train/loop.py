@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import ConfigError, DataError, PurecapsError
+from purecaps.malloc import keep_freed_memory
 from purecaps.models.guided import eval_batch
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
@@ -109,9 +110,7 @@ class Trainer:
     ) -> None:
         device, watcher = torch.device(device), watcher or Silent()
         if device.type == "cpu":
-            # Freeing one large block makes glibc keep freed memory from then on. Else the maps of every step are
-            # given back and faulted in again, which takes up to a fifth of a step's time.
-            torch.empty(31 << 20, dtype=torch.uint8)
+            keep_freed_memory()
         self.config, self.recipe, self.out = config, config.recipe, out
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
         self.compile, self.deadline = compile, deadline

@@ -118,7 +118,7 @@ CONTENDERS = {
         Contender("compile", _compiled("default"), compiled=True),
         # Without graphs of its own: ours hold the whole step, which is at least as fast and can be compared.
         Contender("max-autotune", _compiled("max-autotune-no-cudagraphs"), compiled=True, devices=("cuda",)),
-        Contender("gemm", _by_impl("gemm"), devices=("cpu",)),
+        Contender("cpu", _by_impl("cpu"), devices=("cpu",)),
         Contender("triton", _by_impl("triton", own=True), own=True, devices=("cuda",)),
         Contender("compile_inference", _inference("auto"), modes=("inference",)),
         Contender("layers", _inference("triton"), modes=("inference",), devices=("cuda",)),

@@ -24,7 +24,7 @@ COLOURS = {
     "conv": BLUE,
     "compile": "#56b4e9",
     "max-autotune": GREEN,
-    "gemm": VERMILION,
+    "cpu": VERMILION,
     "triton": VERMILION,
     "compile_inference": "#7a2e00",
     "one kernel": "#e69f00",

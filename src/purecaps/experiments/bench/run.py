@@ -24,6 +24,7 @@ from purecaps.experiments.bench.subjects import Subject
 from purecaps.experiments.bench.tasks import MODES
 from purecaps.experiments.bench.turns import Turns
 from purecaps.experiments.run import versions
+from purecaps.malloc import keep_freed_memory
 from purecaps.train.recipe import PRECISIONS
 
 
@@ -123,6 +124,8 @@ class Session:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.report = settings, Report()
+        if settings.device.type == "cpu":
+            keep_freed_memory()  # as `purecaps train` does; it serves all contenders
         self._about = versions(settings.device)
         self._end = time.monotonic() + settings.budget
 

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from purecaps.ops import conv
 from purecaps.ops.activation import leaky_squash
-from purecaps.ops.cpu_fold import channels_last, covers_chunk, make_fold
+from purecaps.ops.cpu_fold import covers_chunk, make_fold
 from purecaps.ops.cpu_squash import activate, activation_gradient
 from purecaps.ops.geometry import Geometry
 
@@ -62,12 +62,13 @@ class ChannelsLast(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float, chunk: int | None) -> Tensor:
-        out = geometry.out_size((u.shape[2], u.shape[3]), (w.shape[0], w.shape[1]))
-        fold = make_fold(u.shape[5], w.shape, one_position=out == (1, 1))
+        kh, kw, C, O, g, n, p = w.shape
+        out = geometry.out_size((u.shape[2], u.shape[3]), (kh, kw))
+        fold = make_fold(u.shape[5], (kh, kw, C, O, g, n, p), one_position=out == (1, 1))
         x, weights = fold.images(u), fold.weights(w)
         v = convolve(x, weights, geometry, fold.groups)
         f, c = activate(fold.squashed_together(v, chunk), negative_slope)
-        y = fold.capsules(v, w.shape[3])
+        y = fold.capsules(v, O)
         ctx.set_materialize_grads(False)
         ctx.options, ctx.fold = (geometry, negative_slope, chunk), fold
         ctx.save_for_backward(u, w, x, weights, y, f, c)
@@ -83,48 +84,63 @@ class ChannelsLast(torch.autograd.Function):
         fold, (geometry, negative_slope, chunk) = ctx.fold, ctx.options
         u, w, x, weights, y, f, c = ctx.saved_tensors
         dy, y = fold.images(grad), fold.images(y)
-        y_rows, dy_rows = (fold.squashed_together(each, chunk) for each in (y, dy))
-        dv = activation_gradient(y_rows, dy_rows, f, c, negative_slope).view(dy.permute(0, 2, 3, 1).shape)
-        wanted = ctx.needs_input_grad[:2]
-        dx, dweights = convolution_gradients(channels_last(dv), x, weights, geometry, fold.groups, wanted)
+        y_together, dy_together = fold.squashed_together(y, chunk), fold.squashed_together(dy, chunk)
+        dv = activation_gradient(y_together, dy_together, f, c, negative_slope).view(dy.shape)
+        dx, dweights = convolution_gradients(dv, x, weights, geometry, fold.groups, ctx.needs_input_grad[:2])
         grad_u = None if dx is None else _in_order_of(u, fold.capsules(dx, w.shape[2]))
         return grad_u, None if dweights is None else fold.weight_gradient(dweights), None, None, None
 
 
 def convolve(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> Tensor:
-    """The plain convolution of images [N, I, H, W] with a kernel [K, I/groups, kh, kw], channels last like both."""
-    if _is_product(x, weights, geometry, groups):
-        return channels_last((_rows(x) @ _rows(weights).t())[:, None, None])
+    """The plain convolution of images [N, H, W, I] with a kernel [K, kh, kw, I/groups], as [N, H', W', K]."""
+    if _covers_the_map(x, weights, geometry, groups):
+        v = F.conv2d(_channels_last(_as_positions(x)), _channels_last(_as_one_position(weights)))
+        return _rows(v).view(len(x), 1, 1, -1)
     stride, padding, dilation = geometry
-    return channels_last(F.conv2d(x, weights, None, stride, padding, dilation, groups).permute(0, 2, 3, 1))
+    return _rows(F.conv2d(_channels_last(x), _channels_last(weights), None, stride, padding, dilation, groups))
 
 
 def convolution_gradients(
     grad: Tensor, x: Tensor, weights: Tensor, geometry: Geometry, groups: int, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients in images and kernel, those that are wanted, channels last."""
-    if _is_product(x, weights, geometry, groups):
-        # oneDNN takes ten times as long for the kernel's gradient of such a layer (64 -> 160 channels, batch 512).
-        columns = _rows(grad)
-        dx = _like(x, columns @ _rows(weights)) if wanted[0] else None
-        return dx, _like(weights, columns.t() @ _rows(x)) if wanted[1] else None
+    """Gradients in images [N, H, W, I] and kernel [K, kh, kw, I/groups], those that are wanted."""
+    shapes = x.shape, weights.shape
+    if _covers_the_map(x, weights, geometry, groups):
+        grad, x, weights, geometry = _as_positions(grad), _as_positions(x), _as_one_position(weights), Geometry()
     dx, dweights, _ = torch.ops.aten.convolution_backward(
-        grad, x, weights, None, *map(list, geometry), False, [0, 0], groups, [*wanted, False]
+        *map(_channels_last, (grad, x, weights)), None, *geometry, False, [0, 0], groups, [*wanted, False]
     )
-    return (dx if wanted[0] else None), (dweights if wanted[1] else None)
+    return _rows(dx).view(shapes[0]) if wanted[0] else None, _rows(dweights).view(shapes[1]) if wanted[1] else None
 
 
-def _is_product(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> bool:
-    """Whether the kernel lies on all of the map, once: then rows of numbers are multiplied with rows of numbers."""
-    return groups == 1 and x.shape[2:] == weights.shape[2:] and geometry.padding == (0, 0)
+def _covers_the_map(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> bool:
+    """Whether the kernel lies on all of the map, once: a product of matrices, one row an image.
+
+    As such it is given to oneDNN, as a kernel of one position on one image of N positions. It takes ten times as long
+    for the kernel's gradient of the layer as it is, and MKL's products, without AVX-512 on AMD, twice as long.
+    """
+    return groups == 1 and x.shape[1:3] == weights.shape[1:3] and geometry.padding == (0, 0)
+
+
+def _as_positions(images: Tensor) -> Tensor:
+    """Images [N, H, W, K] as one of N positions [1, N, 1, H*W*K]."""
+    return images.view(1, len(images), 1, -1)
+
+
+def _as_one_position(weights: Tensor) -> Tensor:
+    """A kernel [K, kh, kw, I] as [K, 1, 1, kh*kw*I]."""
+    return weights.view(len(weights), 1, 1, -1)
+
+
+def _channels_last(rows: Tensor) -> Tensor:
+    """Rows [N, H, W, K] as images [N, K, H, W] whose strides say so, even where a size of 1 leaves them open."""
+    N, H, W, K = rows.shape
+    return rows.contiguous().as_strided((N, K, H, W), (H * W * K, 1, W * K, K))
 
 
 def _rows(images: Tensor) -> Tensor:
-    return images.permute(0, 2, 3, 1).flatten(1)
-
-
-def _like(images: Tensor, rows: Tensor) -> Tensor:
-    return rows.view(images.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
+    """Undoes `_channels_last`; a view where torch has kept the order."""
+    return images.permute(0, 2, 3, 1).contiguous()
 
 
 def _in_order_of(u: Tensor, grad: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How capsules lie in memory as images of a plain convolution, channels last.
+"""How capsules lie in memory as rows of channels, which is how oneDNN likes to convolve images.
 
 A convolution of capsules does the same to each of the m rows of a capsule. They can be images of their own, folded into
 the batch: the least arithmetic, but where C*n or O*p is small, channels do not fill a vector register and a library's
@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from purecaps.ops.conv import fold_kernel, unfold_images
+KernelShape = tuple[int, int, int, int, int, int, int]
 
 # Numbers of an input position times those of an output position up to which rows are channels. Measured on Zen 5, batch
 # 128, layers forward and backward: 256 to 512 are 1.1 to 3 times faster so, 1,024 up to 1.2 times slower.
@@ -23,7 +22,7 @@ MOST_PRODUCTS = 512
 
 @dataclass(frozen=True)
 class Fold:
-    """How capsules [B, C, H, W, g, m, n] become images, and images [N, K, H', W'] capsules [B, O, H', W', g, m, p].
+    """How capsules [B, C, H, W, g, m, n] become images [N, H, W, K], and images capsules [B, O, H', W', g, m, p].
 
     Args:
         m: rows of a capsule.
@@ -33,7 +32,7 @@ class Fold:
     """
 
     m: int
-    kernel: tuple[int, int, int, int, int, int, int]
+    kernel: KernelShape
     rows_are_channels: bool
 
     @property
@@ -41,55 +40,55 @@ class Fold:
         return self.kernel[4]
 
     def images(self, u: Tensor) -> Tensor:
-        """Capsules [B, C, H, W, g, m, n] as images; a view where they lie so already, else one copy."""
+        """Capsules [B, C, H, W, g, m, n] as images [N, H, W, K]; a view where they lie so already, else one copy."""
         B, C, H, W, g, m, n = u.shape
         if self.rows_are_channels:
-            return channels_last(u.permute(0, 2, 3, 4, 1, 5, 6).reshape(B, H, W, C * m * n))
-        return channels_last(u.permute(0, 5, 2, 3, 4, 1, 6).reshape(B * m, H, W, g * C * n))
+            return u.permute(0, 2, 3, 4, 1, 5, 6).reshape(B, H, W, C * m * n)
+        return u.permute(0, 5, 2, 3, 4, 1, 6).reshape(B * m, H, W, g * C * n)
 
     def capsules(self, images: Tensor, caps: int) -> Tensor:
         """Undoes `images`, as a view; `caps` at each position."""
-        if not self.rows_are_channels:
-            return unfold_images(images, self.m, self.groups, caps)
-        capsules: Tensor = images.unflatten(1, (caps, 1, self.m, -1)).permute(0, 1, 5, 6, 2, 3, 4)
-        return capsules
+        N, H, W, K = images.shape
+        m, g = self.m, self.groups
+        if self.rows_are_channels:
+            return images.view(N, H, W, 1, caps, m, K // (caps * m)).permute(0, 4, 1, 2, 3, 5, 6)
+        return images.view(N // m, m, H, W, g, caps, K // (g * caps)).permute(0, 5, 2, 3, 4, 1, 6)
 
     def weights(self, w: Tensor) -> Tensor:
-        """The kernel of the plain convolution, channels last."""
+        """The kernel of the plain convolution [K, kh, kw, I]."""
+        kh, kw, C, O, g, n, p = self.kernel
         if not self.rows_are_channels:
-            return channels_last(fold_kernel(w).permute(0, 2, 3, 1))
-        kh, kw, C, O, _, n, p = self.kernel
-        spread = w.new_zeros(O, self.m, p, kh, kw, C, self.m, n)
-        spread.diagonal(dim1=1, dim2=6).copy_(w.permute(3, 6, 0, 1, 2, 5, 4).expand(-1, -1, -1, -1, -1, -1, self.m))
-        return spread.flatten(5).flatten(0, 2).permute(0, 3, 1, 2)
+            return w.permute(4, 3, 6, 0, 1, 2, 5).reshape(g * O * p, kh, kw, C * n)
+        m = self.m
+        spread = w.new_zeros(O, m, p, kh, kw, C, m, n)
+        spread.diagonal(dim1=1, dim2=6).copy_(w.permute(3, 6, 0, 1, 2, 5, 4))  # the same for all m, as g is 1
+        return spread.view(O * m * p, kh, kw, C * m * n)
 
     def weight_gradient(self, grad: Tensor) -> Tensor:
         """The gradient in the capsule kernel that one in the plain convolution's kernel amounts to."""
         kh, kw, C, O, g, n, p = self.kernel
-        grad = grad.permute(0, 2, 3, 1)
         if not self.rows_are_channels:
             return grad.reshape(g, O, p, kh, kw, C, n).permute(3, 4, 5, 1, 0, 6, 2)
-        diagonal = grad.reshape(O, self.m, p, kh, kw, C, self.m, n).diagonal(dim1=1, dim2=6).sum(-1)
-        return diagonal.permute(2, 3, 4, 0, 5, 1)[:, :, :, :, None]
+        of_rows = grad.reshape(O, self.m, p, kh, kw, C, self.m, n).diagonal(dim1=1, dim2=6)
+        return of_rows.sum(-1, keepdim=True).permute(2, 3, 4, 0, 6, 5, 1)
 
     def squashed_together(self, images: Tensor, chunk: int | None) -> Tensor:
         """Output images as a view [L, M, R, G, O, Q] in which a squash runs over M, G and Q.
 
         Args:
-            images: [N, K, H', W'], channels last.
+            images: [N, H', W', K].
             chunk: how many numbers of a capsule are squashed together, as `covers_chunk` allows; None for all of them.
         """
         _, _, _, O, g, _, p = self.kernel
-        m, positions = self.m, images.shape[2] * images.shape[3]
-        rows = images.permute(0, 2, 3, 1)
+        N, H, W, _ = images.shape
         if self.rows_are_channels:
-            together = chunk or m * p
-            return rows.view(len(rows), 1, positions, 1, O * m * p // together, together)
+            together = chunk or self.m * p
+            return images.view(N, 1, H * W, 1, O * self.m * p // together, together)
         if chunk is None:
-            return rows.view(-1, m, positions, g, O, p)
+            return images.view(N // self.m, self.m, H * W, g, O, p)
         if p % chunk == 0:
-            return rows.view(-1, 1, positions, 1, g * O * p // chunk, chunk)
-        return rows.view(-1, chunk // p, positions, 1, g * O, p)
+            return images.view(N, 1, H * W, 1, g * O * p // chunk, chunk)
+        return images.view(N * p // chunk, chunk // p, H * W, 1, g * O, p)
 
 
 def covers_chunk(chunk: int | None, m: int, p: int) -> bool:
@@ -97,7 +96,7 @@ def covers_chunk(chunk: int | None, m: int, p: int) -> bool:
     return chunk is None or p % chunk == 0 or (chunk % p == 0 and m % (chunk // p) == 0)
 
 
-def make_fold(m: int, kernel: torch.Size, *, one_position: bool) -> Fold:
+def make_fold(m: int, kernel: KernelShape, *, one_position: bool) -> Fold:
     """The way that is faster for these sizes.
 
     Args:
@@ -105,12 +104,6 @@ def make_fold(m: int, kernel: torch.Size, *, one_position: bool) -> Fold:
         kernel: the kernel's shape.
         one_position: whether the output is a single position, so that the convolution is a matrix product.
     """
-    kh, kw, C, O, g, n, p = kernel
+    _, _, C, O, g, n, p = kernel
     small = m * C * n * m * O * p <= MOST_PRODUCTS
-    return Fold(m, (kh, kw, C, O, g, n, p), small and m > 1 and g == 1 and not one_position)
-
-
-def channels_last(rows: Tensor) -> Tensor:
-    """Rows [N, H, W, K] as images [N, K, H, W], whose strides say so even where a size of 1 leaves them open."""
-    N, H, W, K = rows.shape
-    return rows.contiguous().as_strided((N, K, H, W), (H * W * K, 1, W * K, K))
+    return Fold(m, kernel, small and m > 1 and g == 1 and not one_position)

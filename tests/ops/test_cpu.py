@@ -120,13 +120,14 @@ def test_the_same_inputs_give_the_same_bits():
     assert all(torch.equal(first, second) for first, second in zip(*results, strict=True))
 
 
+@pytest.mark.parametrize("batch", [1, 2, 33])
 @pytest.mark.parametrize("squash_chunk", [None, 4])
-def test_a_network_has_the_gradients_of_conv2d(squash_chunk):
+def test_a_network_has_the_gradients_of_conv2d(squash_chunk, batch):
     found = {}
     for impl in ("cpu", "conv"):
         network = create_model("pcapsnet2", impl=impl, squash_chunk=squash_chunk)
         network.reset_parameters(torch.Generator().manual_seed(3))
-        images = torch.rand(33, 1, 28, 28, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+        images = torch.rand(batch, 1, 28, 28, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
         network.double()(images.requires_grad_()).square().sum().backward()
         found[impl] = [images.grad, *(parameter.grad for parameter in network.parameters())]
     for got, true in zip(found["cpu"], found["conv"], strict=True):

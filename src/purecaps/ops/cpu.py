@@ -124,12 +124,12 @@ def _covers_the_map(x: Tensor, weights: Tensor, geometry: Geometry, groups: int)
 
 def _as_positions(images: Tensor) -> Tensor:
     """Images [N, H, W, K] as one of N positions [1, N, 1, H*W*K]."""
-    return images.view(1, len(images), 1, -1)
+    return images.reshape(1, len(images), 1, -1)
 
 
 def _as_one_position(weights: Tensor) -> Tensor:
     """A kernel [K, kh, kw, I] as [K, 1, 1, kh*kw*I]."""
-    return weights.view(len(weights), 1, 1, -1)
+    return weights.reshape(len(weights), 1, 1, -1)
 
 
 def _channels_last(rows: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Fold:
         """Capsules [B, C, H, W, g, m, n] as images [N, H, W, K]; a view where they lie so already, else one copy."""
         B, C, H, W, g, m, n = u.shape
         if self.rows_are_channels:
-            return u.permute(0, 2, 3, 4, 1, 5, 6).reshape(B, H, W, C * m * n)
-        return u.permute(0, 5, 2, 3, 4, 1, 6).reshape(B * m, H, W, g * C * n)
+            return u.permute(0, 2, 3, 4, 1, 5, 6).reshape(B, H, W, C * m * n).contiguous()
+        return u.permute(0, 5, 2, 3, 4, 1, 6).reshape(B * m, H, W, g * C * n).contiguous()
 
     def capsules(self, images: Tensor, caps: int) -> Tensor:
         """Undoes `images`, as a view; `caps` at each position."""

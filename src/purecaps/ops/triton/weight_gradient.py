@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import divided, tile_rows
+from purecaps.ops.triton.parts import tile_rows
 from purecaps.ops.triton.plan import FILL, plan, row_blocks
 from purecaps.ops.triton.problem import Problem, constants, power_of_two, stride_z
 from purecaps.ops.triton.tile import images_in
@@ -80,17 +80,10 @@ def weight_gradient_kernel(
 
     k = program // column_blocks * ROWS + tl.arange(0, ROWS)
     k_real = k < length
-    if C == 1 or width & (width - 1) == 0:
-        # For all that the compiler knows k has 32 bits, and so have these; k % width would have fewer.
-        i = k // width // KW
-        j = k // width % KW
-        c = k // N % C
-        n = k % N
-    else:
-        run: tl.constexpr = min(N & -N, ROWS)
-        position, cn = divided(k, width, length + ROWS, run)
-        i, j = divided(position, KW, KH * KW + ROWS, run)
-        c, n = divided(cn, N, width, run)
+    i = k // width // KW
+    j = k // width % KW
+    c = k // N % C  # not k % width // N: k % width has few bits, and so had its quotient; see `quotient` in parts.py
+    n = k % N
     u_columns = i * (DILATION_H * U_H) + j * (DILATION_W * U_W) + c * U_C + n * U_N
 
     column = tl.arange(0, COLUMNS)

@@ -141,13 +141,20 @@ def forward_kernel(
         elif one_position:
             position = quotient(start, width, length, 1)
             i, j = divided(position, seen_w, KH * seen_w, 1)
-            c, n = divided(k - position * width, N, width, run)
+            cn = remainder(k, position, width)
+            if C == 1:
+                c = 0
+                n = cn
+            else:
+                c = quotient(cn, N, width, run)
+                n = k % N if N & (N - 1) == 0 else cn - c * N
         else:
             position = quotient(k, width, length + INNER, run)
             i = quotient(position, seen_w, KH * seen_w + INNER, run)
             cn = remainder(k, position, width)
             c = quotient(cn, N, width, run)
-            n = remainder(cn, c, N)
+            # Of k, not of cn: of a remainder's remainder the compiler does not see that it is contiguous.
+            n = k % N if N & (N - 1) == 0 else cn - c * N
             j = remainder(position, i, seen_w)
         u_mask = row_real[:, None]
         w_mask = column_real[None, :]

@@ -57,6 +57,10 @@ def test_a_set_smaller_than_an_image_block_is_written_whole():
     assert_same_batches(loader(("flip",), shape=(1, 40, 41)))
 
 
+def test_images_of_whole_blocks_have_their_channels_in_order():
+    assert_same_batches(loader(("flip",), shape=(3, 48, 64)))
+
+
 @pytest.mark.parametrize("last", ["brightness:0.3", "contrast:0.8", "standardise"])
 @pytest.mark.parametrize("seed", [3, (5, -6)], ids=str)
 def test_transforms_of_pixel_values_are_made_without_the_kernel(last, seed):

@@ -1,4 +1,4 @@
-"""Squash's functions of a length inside the kernels: in full, and short for arithmetic that keeps ten bits."""
+"""Pieces of the kernels: squash's functions of a length, in full and short for arithmetic that keeps ten bits; quotients."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import triton  # isort: skip
 import triton.language as tl  # isort: skip
 from triton.runtime.interpreter import InterpretedFunction  # isort: skip
 
-from purecaps.ops.triton.parts import gradient_factors, length_and_factor
+from purecaps.ops.triton.parts import divided, gradient_factors, length_and_factor
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -56,3 +56,22 @@ def test_factors_are_those_of_the_formulas(exact):
 def test_a_capsule_of_no_length_stays_one(exact):
     length, factor = computed(torch.zeros(1), exact)[:2, 0]
     assert (length, factor) == (0, 1)
+
+
+@(triton.jit if DEVICE == "cuda" else InterpretedFunction)
+def divided_kernel(k_ptr, out_ptr, BY: tl.constexpr, LENGTH: tl.constexpr, COUNT: tl.constexpr):
+    at = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
+    whole, rest = divided(tl.load(k_ptr + at), BY, LENGTH, 1)
+    tl.store(out_ptr + 2 * at, whole)
+    tl.store(out_ptr + 2 * at + 1, rest)
+
+
+@pytest.mark.parametrize("by", [3, 5, 7, 8, 12, 160, 1001, 4095])
+def test_quotients_by_any_number_are_those_of_whole_numbers(by):
+    # A product with the reciprocal can be wrong only just before and at multiples; 2^20 is the most that it is used for.
+    multiples = torch.arange(by, 1 << 20, by, dtype=torch.int32)
+    k = torch.cat([multiples - 1, multiples])
+    k = torch.nn.functional.pad(k, (0, -len(k) % (1 << 16))).to(DEVICE)
+    out = torch.empty(len(k), 2, dtype=torch.int32, device=DEVICE)
+    divided_kernel[(len(k) >> 16,)](k, out, by, 1 << 20, 1 << 16)
+    assert torch.equal(out, torch.stack([k // by, k % by], dim=1))

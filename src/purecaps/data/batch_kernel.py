@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.data.batch_plan import CUTOUT, FLIP, WINDOW
+from purecaps.ops.triton.parts import quotient
 
 _STEP = tl.constexpr(0x9E3779B97F4A7C15)
 _FACTOR_1 = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -69,7 +70,12 @@ def batch_kernel(
     pixel = tl.program_id(2) * PIXELS + tl.arange(0, PIXELS)
     y = pixel // OUT_WIDTH % OUT_HEIGHT
     x = pixel % OUT_WIDTH
-    channel = pixel // (OUT_WIDTH * OUT_HEIGHT)
+    size: tl.constexpr = OUT_WIDTH * OUT_HEIGHT
+    if size % PIXELS == 0 and size & (size - 1) != 0:
+        # One channel a program. Of a program's number the compiler knows that it has 16 bits; see `quotient`.
+        channel = quotient(tl.program_id(2), size // PIXELS, CHANNELS * size // PIXELS, 1)
+    else:
+        channel = pixel // size
     written = pixel < CHANNELS * OUT_HEIGHT * OUT_WIDTH
     seen = written
     for each in tl.static_range(len(CHAIN)):

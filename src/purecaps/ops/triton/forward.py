@@ -20,9 +20,11 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import (
+    divided,
     length_and_factor,
     length_positions,
     quotient,
+    remainder,
     spread_capsules,
     sum_capsules,
     tile_columns,
@@ -98,8 +100,9 @@ def forward_kernel(
     padded: tl.constexpr = PAD_H > 0 or PAD_W > 0 or OUT_W % SPAN != 0
     # Where one step never leaves a kernel position, the position is a scalar and costs nothing.
     one_position: tl.constexpr = width % INNER == 0
-    odd: tl.constexpr = N & (N - 1) != 0 and not one_position
-    run: tl.constexpr = N & -N  # so many numbers in a row are at one position
+    # Divisions as the compiler makes them, where they were seen right on a GPU.
+    tried: tl.constexpr = KH == 3 and KW == 3 and (width & (width - 1) == 0 or (one_position and C == 1))
+    run: tl.constexpr = min(N & -N, INNER)  # so many numbers in a row are at one position
     ragged: tl.constexpr = length % INNER != 0
     # CapsConv2d lays its kernel out so; said outright, the loads come out wide.
     one_run: tl.constexpr = C == 1 and W_J == N * W_N and W_I == KW * W_J and SPAN == 1
@@ -129,19 +132,30 @@ def forward_kernel(
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, length, INNER):
         k = start + tl.arange(0, INNER)
-        if odd:
-            position = quotient(k, width, length, run)
-            i = quotient(position, seen_w, length, run)
-            cn = k - position * width
-            c = quotient(cn, N, length, run)
-            n = cn - c * N
-            j = position - i * seen_w
-        else:
+        if tried:
             position = start // width if one_position else k // width
             i = position // seen_w
             j = position % seen_w
             c = k % width // N
             n = k % N
+        elif one_position:
+            position = quotient(start, width, length, 1)
+            i, j = divided(position, seen_w, KH * seen_w, 1)
+            cn = remainder(k, position, width)
+            if C == 1:
+                c = 0
+                n = cn
+            else:
+                c = quotient(cn, N, width, run)
+                n = k % N if N & (N - 1) == 0 else cn - c * N
+        else:
+            position = quotient(k, width, length + INNER, run)
+            i = quotient(position, seen_w, KH * seen_w + INNER, run)
+            cn = remainder(k, position, width)
+            c = quotient(cn, N, width, run)
+            # Of k, not of cn: of a remainder's remainder the compiler does not see that it is contiguous.
+            n = k % N if N & (N - 1) == 0 else cn - c * N
+            j = remainder(position, i, seen_w)
         u_mask = row_real[:, None]
         w_mask = column_real[None, :]
         if ragged:

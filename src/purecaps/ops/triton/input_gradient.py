@@ -24,7 +24,15 @@ from torch import Tensor
 
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
-from purecaps.ops.triton.parts import activation_gradient, length_positions, quotient, tile_columns, tile_rows
+from purecaps.ops.triton.parts import (
+    activation_gradient,
+    divided,
+    length_positions,
+    quotient,
+    remainder,
+    tile_columns,
+    tile_rows,
+)
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, as_logical, as_rows, columns, map_constants, power_of_two, stride_z
 
@@ -60,21 +68,27 @@ def phase_of(
     i d = phase (mod s) has solutions only where gcd(d, s) divides the phase: every s/gcd-th position from the first.
     """
     step: tl.constexpr = STRIDE // COMMON
-    first_pixel = (phase + (STRIDE - PAD % STRIDE)) % STRIDE
-    first = phase // COMMON * INVERSE % step
-    positions = (KERNEL - first + step - 1) // step * (phase % COMMON == 0).to(tl.int32)
+    _, first_pixel = divided(phase + (STRIDE - PAD % STRIDE), STRIDE, 2 * STRIDE, 1)
+    of_common, rest = divided(phase, COMMON, STRIDE, 1)
+    _, first = divided(of_common * INVERSE, step, STRIDE * STRIDE, 1)
+    positions = quotient(KERNEL - first + step - 1, step, KERNEL + step, 1) * (rest == 0).to(tl.int32)
     return first_pixel, first, positions
 
 
 @triton.jit
-def reached(top, positions, MOVE: tl.constexpr, OUT: tl.constexpr, ONE: tl.constexpr):
+def reached(top, positions, MOVE: tl.constexpr, SIZE: tl.constexpr, OUT: tl.constexpr, ONE: tl.constexpr):
     """Which of a phase's positions see a pixel within the output map: the first of them, and how many.
 
-    Position k sees the output pixel top - k MOVE. For tiles of several pixels all positions: masks do the rest.
+    Position k sees the output pixel top - k MOVE, and top is less than SIZE. For tiles of several pixels all positions:
+    masks do the rest.
     """
     if ONE:
-        first = tl.maximum((top - OUT + MOVE) // MOVE, 0)
-        last = tl.minimum(top // MOVE, positions - 1)
+        if MOVE & (MOVE - 1) == 0:
+            first = tl.maximum((top - OUT + MOVE) // MOVE, 0)
+            last = tl.minimum(top // MOVE, positions - 1)
+        else:
+            first = quotient(tl.maximum(top - OUT + MOVE, 0), MOVE, SIZE + MOVE, 1)
+            last = tl.minimum(quotient(tl.maximum(top, 0), MOVE, SIZE, 1), positions - 1)
         # Division rounds towards zero: before the first pixel nothing is seen.
         return first, tl.where(top < 0, 0, tl.maximum(last - first + 1, 0))
     return 0, positions
@@ -142,7 +156,6 @@ def input_gradient_kernel(
     # Kernel positions that one step sums: several where (o, p) is short.
     pack: tl.constexpr = INNER // OP if SPAN > 1 and OP < INNER and INNER % OP == 0 else 1
     steps: tl.constexpr = (OP + INNER - 1) // INNER
-    odd: tl.constexpr = P & (P - 1) != 0
     wide: tl.constexpr = ((W + STRIDE_W - 1) // STRIDE_W + SPAN - 1) // SPAN
     block_pixels: tl.constexpr = ROWS // (IMAGES * M_PAD)
     one_pixel: tl.constexpr = block_pixels == 1
@@ -152,8 +165,7 @@ def input_gradient_kernel(
     move_w: tl.constexpr = DILATION_W // COMMON_W
 
     program = tl.program_id(0)
-    phase_h = tl.program_id(1) // STRIDE_W
-    phase_w = tl.program_id(1) % STRIDE_W
+    phase_h, phase_w = divided(tl.program_id(1), STRIDE_W, STRIDE_H * STRIDE_W, 1)
     z = tl.program_id(2).to(tl.int64)
     first_h, first_i, positions_h = phase_of(phase_h, KH, STRIDE_H, PAD_H, COMMON_H, INVERSE_H)
     first_w, first_j, positions_w = phase_of(phase_w, KW, STRIDE_W, PAD_W, COMMON_W, INVERSE_W)
@@ -169,23 +181,36 @@ def input_gradient_kernel(
     # Where the phase has no position the division is not exact, and the loop below is empty or sums zeros.
     top = (h + PAD_H - first_i * DILATION_H) // STRIDE_H
     left = (x + PAD_W - first_j * DILATION_W) // STRIDE_W + (SPAN - 1)
-    from_h, count_h = reached(top, positions_h, move_h, OUT_H, one_pixel)
-    from_w, count_w = reached(left, positions_w + (SPAN - 1), move_w, OUT_W, one_pixel)
+    from_h, count_h = reached(top, positions_h, move_h, H + PAD_H + STRIDE_H, OUT_H, one_pixel)
+    from_w, count_w = reached(left, positions_w + (SPAN - 1), move_w, W + PAD_W + SPAN * STRIDE_W, OUT_W, one_pixel)
 
     s, c, n = tile_columns(first_capsule, COLUMNS, SPAN, N_PAD)
     column_real = (c < C) & (n < N)
     cn = c * N + n
-    w_columns = w_ptr + z * w_z + (cn // W_N_SIZE).to(tl.int64) * W_C + cn % W_N_SIZE * W_N
+    w_columns = w_ptr + z * w_z
+    if (column_blocks * capsules - 1) * N + N_PAD <= 2 * W_N_SIZE:  # divided by a comparison
+        w_columns = w_columns + (cn // W_N_SIZE).to(tl.int64) * W_C + cn % W_N_SIZE * W_N
+    else:
+        run: tl.constexpr = min(W_N_SIZE & -W_N_SIZE, of_pixel) if N == N_PAD else 1
+        w_c = quotient(cn, W_N_SIZE, width + COLUMNS, run)
+        w_columns = w_columns + w_c.to(tl.int64) * W_C + remainder(cn, w_c, W_N_SIZE) * W_N
     image = (z * B + b) * (OUT_H * OUT_W)
     grad_v_rows = grad_v_ptr + ((image + top * OUT_W + left) * M + m) * OP
 
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     across = (count_w + pack - 1) // pack
+    across_share = 1.0 / tl.maximum(across, 1)
     for step in range(count_h * across * steps):
-        position = step // steps
-        along_h = from_h + position // across
-        along_w = from_w + position % across * pack
-        op = step % steps * INNER + tl.arange(0, INNER)
+        if one_pixel:
+            position = step // steps
+            along_h = from_h + position // across
+            along_w = from_w + position % across * pack
+            op = step % steps * INNER + tl.arange(0, INNER)
+        else:  # all positions, and the compiler knows how few they are; see `quotient`
+            position, piece = divided(step, steps, KH * (KW + SPAN) * steps, 1)
+            along_h = ((position.to(tl.float32) + 0.5) * across_share).to(tl.int32)
+            along_w = (position - along_h * across) * pack
+            op = piece * INNER + tl.arange(0, INNER)
         if pack > 1:
             along_w = along_w + op // OP
             op = op % OP
@@ -200,8 +225,7 @@ def input_gradient_kernel(
                 inside = inside & (out_w >= 0) & (out_w < OUT_W)
         grad_mask = inside[:, None]
         w_mask = column_real[None, :]
-        o = quotient(op, P, OP + INNER, P & -P)
-        p = op - o * P if odd else op % P
+        o, p = divided(op, P, OP + INNER, min(P & -P, INNER))
         w_rows = i * W_I + first_j * W_J + o * W_O + p * W_P
         if SPAN > 1:
             own = (along_w + 0 * op)[:, None] + (s - (SPAN - 1))[None, :]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.bands import Bands
-from purecaps.ops.triton.parts import length_and_factor, spread_capsules, squash_factor, sum_capsules
+from purecaps.ops.triton.parts import divided, length_and_factor, spread_capsules, squash_factor, sum_capsules
 
 
 @triton.jit
@@ -80,8 +80,13 @@ def pixel_row(
 ):  # fmt: skip
     """Row y of every block, (c, pixel) side by side; zeros beyond the image."""
     k = tl.arange(0, K)
-    at = k // WINDOW * (H * W) + y * W + k % WINDOW
-    inside = (column[:, None] + (k % WINDOW)[None, :] < W) & (k < CHANNELS * WINDOW)[None, :]
+    if CHANNELS == 1:
+        c = k // WINDOW  # a comparison: K is less than two windows
+        x = k % WINDOW
+    else:
+        c, x = divided(k, WINDOW, K, WINDOW & -WINDOW)
+    at = c * (H * W) + y * W + x
+    inside = (column[:, None] + x[None, :] < W) & (k < CHANNELS * WINDOW)[None, :]
     pixels = tl.load(corners[:, None] + at[None, :], mask=real[:, None] & inside, other=0)
     return (pixels.to(tl.float32) * scale[None, :] + shift[None, :]).to(DTYPE)
 

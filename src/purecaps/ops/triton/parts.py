@@ -198,12 +198,31 @@ def activation_gradient(
 
 @triton.jit
 def quotient(k, BY: tl.constexpr, LENGTH: tl.constexpr, RUN: tl.constexpr):
-    """k // BY for 0 <= k < LENGTH, which is the same for RUN neighbours.
+    """k // BY for 0 <= k < LENGTH, which is the same for RUN neighbours; a RUN of 1 for scalars.
 
     A product with the reciprocal where BY is no power of two. Where LLVM knows how small k is, it divides by
     multiplications of 16 bits, and of those ptxas 12.8, which comes with Triton 3.6, makes wrong code: for some k the
     position of another number. By ptxas 13.4 the same kernels are right.
     """
-    # A shift; or more than 16 bits, and more than a float can tell apart.
+    # A shift; or more than 16 bits, and soon (from 2^22 on) more than a float can tell apart.
     plain: tl.constexpr = BY & (BY - 1) == 0 or LENGTH > 1048576
-    return k // BY if plain else tl.max_constancy(((k.to(tl.float32) + 0.5) * (1.0 / BY)).to(tl.int32), RUN)
+    if plain:
+        whole = k // BY
+    else:
+        whole = ((tl.cast(k, tl.float32) + 0.5) * (1.0 / BY)).to(tl.int32)
+        if RUN > 1:
+            whole = tl.max_constancy(whole, RUN)
+    return whole
+
+
+@triton.jit
+def divided(k, BY: tl.constexpr, LENGTH: tl.constexpr, RUN: tl.constexpr):
+    """k // BY and k % BY, as `quotient` has it."""
+    whole = quotient(k, BY, LENGTH, RUN)
+    return whole, remainder(k, whole, BY)
+
+
+@triton.jit
+def remainder(k, whole, BY: tl.constexpr):
+    """k % BY, where `whole` is k // BY."""
+    return k % BY if BY & (BY - 1) == 0 else k - whole * BY

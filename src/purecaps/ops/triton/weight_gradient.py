@@ -82,7 +82,7 @@ def weight_gradient_kernel(
     k_real = k < length
     i = k // width // KW
     j = k // width % KW
-    c = k % width // N
+    c = k // N % C  # not k % width // N: k % width has few bits, and so had its quotient; see `quotient` in parts.py
     n = k % N
     u_columns = i * (DILATION_H * U_H) + j * (DILATION_W * U_W) + c * U_C + n * U_N
 

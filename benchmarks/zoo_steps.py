@@ -4,7 +4,7 @@
 
 Needs a CUDA device. Every network on its data set by its own recipe (batch size, augmentation, loss, optimiser), the
 whole step as one CUDA graph, with and without torch.compile of network and loss. Each is a process of its own: they
-get ready side by side and are timed one at a time. The answers are for experiments/paper/systems.py, `ms` and `steps`.
+get ready side by side and are timed one at a time. apply_zoo_steps.py makes budgets of the answers.
 Data is random; only time and memory are measured.
 """
 
@@ -67,8 +67,10 @@ def measure(system: System, device: torch.device, turns: Turns, *, compiled: boo
     recipe = system.job(SCALES["full"]).recipe
     with arithmetic(recipe, device):
         with turns.getting_ready():
+            begun = time.perf_counter()
             stepper, batch = stepper_of(system, device, compiled=compiled)
             losses = stepper(0, WINDOW, lambda step: True)[0]
+            ready = time.perf_counter() - begun
         times: list[float] = []
         with turns.timing():
             while sum(times) * WINDOW / 1e3 < LEAST_SECONDS or len(times) < 3:
@@ -80,7 +82,7 @@ def measure(system: System, device: torch.device, turns: Turns, *, compiled: boo
     return {
         "job": system.name, "model": system.model, "data": system.data, "batch": batch, "compiled": compiled,
         "ms": statistics.median(times), "spread": max(times) - min(times), "peak_mib": peak,
-        "first_losses": losses.flatten().tolist(),
+        "ready_s": ready, "first_losses": losses.flatten().tolist(),
     }  # fmt: skip
 
 

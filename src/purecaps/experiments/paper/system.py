@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from purecaps.data.transforms import parse
+from purecaps.experiments.paper.budgets import BUDGETS, Budget
 from purecaps.experiments.paper.cells import (
     NONE,
     NOT_RUN,
@@ -51,15 +52,12 @@ class System:
         label: what pictures call it.
         model: a registered model's name.
         recipe: the name of the recipe that it is trained by.
-        steps: the budget: how many of that recipe's steps are taken. Its schedule shrinks with them.
-        ms: about how many milliseconds a step takes on one H200.
         data: the data set's name.
         error: what was published, in percent; None where nothing was.
         parameters: how many were published; None where it is not said.
         by: whose recipe it is.
         steps_known: whether the recipe's steps are its authors' own.
         note: what a reader of its verdict must know.
-        compiled: as for `TrainingJob`.
     """
 
     home: str
@@ -68,20 +66,30 @@ class System:
     label: str
     model: str
     recipe: str
-    steps: int
-    ms: float
     data: str = "mnist"
     error: Published | None = None
     parameters: float | None = None
     by: str = AUTHORS
     steps_known: bool = True
     note: str = ""
-    compiled: bool = False
 
     @property
     def name(self) -> str:
         """Its job's. All of these names match the pattern *zoo*, and no others do."""
         return f"zoo/{self.leaf}-{self.data}" if self.home == "zoo" else f"{self.home}/zoo-{self.leaf}"
+
+    @property
+    def budget(self) -> Budget:
+        """How many of the recipe's steps are taken, whose schedule shrinks with them."""
+        return BUDGETS[self.name]
+
+    @property
+    def steps(self) -> int:
+        return self.budget.steps
+
+    @property
+    def ms(self) -> float:
+        return self.budget.ms
 
     @property
     def whole(self) -> Recipe:
@@ -109,7 +117,7 @@ class System:
             images=scale.images,
             together=False,
             ms=(self.ms, self.ms),
-            compiled=self.compiled,
+            compiled=self.budget.compiled,
         )
 
     def steps_text(self, steps: int) -> str:

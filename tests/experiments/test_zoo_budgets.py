@@ -1,0 +1,56 @@
+"""Budgets of the zoo's trainings, set by what a step was measured to take."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from purecaps.experiments.paper.budgets import BUDGETS, Budget
+from purecaps.experiments.paper.systems import SYSTEMS
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "apply_zoo_steps.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("apply_zoo_steps", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(ms, ready, *, compiled=False, job="zoo/a"):
+    return {"job": job, "ms": ms, "ready_s": ready, "compiled": compiled}
+
+
+def test_every_system_has_a_budget_and_no_other_has():
+    assert list(BUDGETS) == [each.name for each in SYSTEMS]
+
+
+def test_a_budget_is_what_fits_the_seconds_after_getting_ready(script):
+    found = script.new_budgets([row(3.0, 10.0)], 40, {"zoo/a": 10**6})
+    assert found == {"zoo/a": Budget(10_000, 3.0)}
+
+
+def test_no_budget_exceeds_the_recipe_or_falls_below_a_hundred_steps(script):
+    assert script.new_budgets([row(0.1, 1.0)], 40, {"zoo/a": 5000})["zoo/a"].steps == 5000
+    assert script.new_budgets([row(100.0, 50.0)], 40, {"zoo/a": 5000})["zoo/a"].steps == 100
+
+
+@pytest.mark.parametrize(("ready", "compiled"), [(20.0, True), (38.0, False)])
+def test_it_is_compiled_only_where_more_steps_fit_so(script, ready, compiled):
+    found = script.new_budgets([row(10.0, 2.0), row(4.0, ready, compiled=True)], 40, {"zoo/a": 10**6})
+    assert found["zoo/a"].compiled is compiled
+
+
+def test_networks_that_were_not_timed_are_passed_over(script):
+    assert script.new_budgets([{"job": "zoo/a", "compiled": False, "why": "out of memory"}], 40, {"zoo/a": 9}) == {}
+
+
+def test_the_written_table_is_the_one_that_is_read(script):
+    read = {}
+    exec(script.text_of(BUDGETS), {"Budget": Budget}, read)  # an assignment, with its annotation
+    assert read["BUDGETS"] == BUDGETS
+    assert script.text_of({"zoo/a": Budget(12_000, 3.5, compiled=True)}).splitlines()[1] == (
+        '    "zoo/a": Budget(12_000, 3.5, compiled=True),'
+    )

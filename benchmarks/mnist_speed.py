@@ -26,11 +26,12 @@ from purecaps.experiments.run import versions
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State
 from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import prepare
 from purecaps.train.recipes import PAPER
-from purecaps.train.step import GraphStepper, arithmetic
+from purecaps.train.step import GraphStepper
 
 DEVICE = torch.device("cuda")
 SHORT = Recipe(
@@ -56,7 +57,7 @@ def trained(name: str, recipe: Recipe, dataset: Dataset, seeds: list[int]) -> tu
         networks.append(build_model(name, prepared.train.in_shape, 10, options))
     model = (networks[0] if len(seeds) == 1 else ModelStack(networks)).to(DEVICE)
     state = State(model, make_optimiser(model, recipe), {})
-    with arithmetic(recipe, DEVICE):
+    with arithmetic(recipe.precision, DEVICE):
         stepper = GraphStepper(state, prepared.train, recipe, 0)
         torch.cuda.synchronize()
         begun = time.perf_counter()

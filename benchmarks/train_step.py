@@ -29,9 +29,10 @@ from purecaps.experiments.run import versions
 from purecaps.models import create_model
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State
 from purecaps.train.optimiser import make_optimiser
-from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic
+from purecaps.train.step import EagerStepper, GraphStepper, Stepper
 
 BATCH = {"pcapsnet4": 256}
 WINDOW = 100
@@ -106,7 +107,7 @@ def main() -> None:
     for name in arguments.models.split(","):
         recipe = recipe_for(name).replace(precision=arguments.precision)
         truth: list[float] = []
-        with arithmetic(recipe, device):
+        with arithmetic(recipe.precision, device):
             for variant in arguments.variants.split(","):
                 state = make_state(name, recipe, "triton" if variant.startswith("triton") else "conv", 1)
                 torch.cuda.reset_peak_memory_stats()

@@ -33,9 +33,10 @@ from purecaps.experiments.paper.system import SHAPES, System
 from purecaps.experiments.paper.systems import SYSTEMS
 from purecaps.experiments.run import versions
 from purecaps.models.registry import build_model
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State
 from purecaps.train.optimiser import make_optimiser
-from purecaps.train.step import EagerStepper, GraphStepper, Stepper, arithmetic
+from purecaps.train.step import EagerStepper, GraphStepper, Stepper
 
 WINDOW = 10  # steps between two looks at the clock
 LEAST_SECONDS = 1.0
@@ -65,7 +66,7 @@ def stepper_of(system: System, device: torch.device, *, compiled: bool) -> tuple
 
 def measure(system: System, device: torch.device, turns: Turns, *, compiled: bool) -> dict[str, Any]:
     recipe = system.job(SCALES["full"]).recipe
-    with arithmetic(recipe, device):
+    with arithmetic(recipe.precision, device):
         with turns.getting_ready():
             begun = time.perf_counter()
             stepper, batch = stepper_of(system, device, compiled=compiled)

@@ -1,11 +1,10 @@
 """The roofline, by hand."""
 
 import pytest
-import torch
 from bench_cases import CPU
 
 from purecaps import Layer, PCapsNet
-from purecaps.experiments.bench.floors import Floor, Rates, arithmetic, floor, measured_rates
+from purecaps.experiments.bench.floors import Floor, Rates, floor, measured_rates
 
 # Images 1x7x7; layer 1: 3x3 maps, one capsule of 1x6 read as 3x2; layer 2: 1x1 maps, 10 capsules of 3x5.
 NETWORK = PCapsNet([Layer(1, None, 6, stride=2), Layer(None, 2, 5)], in_shape=(1, 7, 7))
@@ -46,15 +45,3 @@ def test_rates_are_those_of_the_products_and_copies_that_were_timed(monkeypatch)
     monkeypatch.setattr("purecaps.experiments.bench.floors.milliseconds", lambda call, device: (100.0, 1))
     products = max(2 * 1024**3, 2 * 32 * 30**2 * 9 * 128**2)  # of matrices, of images with a kernel
     assert measured_rates(CPU, "fp32") == Rates(flop=products / 0.1, bytes=2 * 2**27 / 0.1)
-
-
-def tf32_flags():
-    return torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-
-
-def test_tf32_is_allowed_to_all_or_to_none_and_put_back():
-    before, gpu = tf32_flags(), torch.device("cuda")
-    for precision, allowed in (("fp32", False), ("tf32", True), ("bf16", True)):
-        with arithmetic(precision, gpu):
-            assert tf32_flags() == (allowed, allowed)
-        assert tf32_flags() == before

@@ -11,7 +11,7 @@ from purecaps.train import Recipe
 from purecaps.train.checkpoint import State
 from purecaps.train.loss import loss_of
 from purecaps.train.optimiser import clip_gradients, make_optimiser
-from purecaps.train.step import arithmetic, average, update
+from purecaps.train.step import average, update
 
 IMAGES = torch.rand(6, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(6)
@@ -69,15 +69,3 @@ def test_averaging_moves_a_share_of_the_way():
     average(state, 0.75)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(state.averaged[name], 0.25 * parameter.detach())
-
-
-def tf32_flags():
-    return torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-
-
-@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True), ("bf16", True)])
-def test_the_recipe_decides_on_tf32_in_convolutions_and_products_alike(precision, allowed):
-    before = tf32_flags()
-    with arithmetic(Recipe(precision=precision), torch.device("cuda")):
-        assert tf32_flags() == (allowed, allowed)
-    assert tf32_flags() == before

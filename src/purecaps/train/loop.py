@@ -25,6 +25,7 @@ from purecaps.malloc import keep_freed_memory
 from purecaps.models.guided import eval_batch
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
 from purecaps.train.config import RunConfig
 from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher, require_tensorboard
@@ -34,7 +35,7 @@ from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import Prepared, prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
-from purecaps.train.step import Stepper, arithmetic, graph_obstacle, make_stepper
+from purecaps.train.step import Stepper, graph_obstacle, make_stepper
 from purecaps.train.targets import require_labels
 from purecaps.train.teacher import Teacher, require_teacher
 
@@ -151,7 +152,7 @@ class Trainer:
                 stack.callback(metrics.close)
                 stack.callback(self.watcher.stop)
                 stack.enter_context(self._signals())
-                stack.enter_context(arithmetic(self.recipe, self.device))
+                stack.enter_context(arithmetic(self.recipe.precision, self.device))
                 board = self._board(stack)
                 self.meter.forget_peak()
                 stepper = make_stepper(

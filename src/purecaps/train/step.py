@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -267,26 +266,6 @@ def average(state: State, decay: float | Tensor) -> None:
 def _young_decay(step: int) -> float:
     # Early on a short average: else the first, random weights would weigh for long.
     return (1 + step) / (10 + step)
-
-
-@contextlib.contextmanager
-def arithmetic(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """TF32 only where the recipe says so, in convolutions, where cuDNN would take it by default, and in products.
-
-    cuDNN tries its algorithms out: its guesses for the few channels of capsules cost up to 2.5 times as much (a step of
-    pcapsnet4 by conv2d on an H200: 1.2 ms against 3.0). Two runs may then differ in their last digits.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
-    allowed = recipe.precision != "fp32"
-    cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = allowed, allowed, True
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
 
 def _tensors(state: State, step: Tensor) -> dict[str, Tensor]:

@@ -8,9 +8,7 @@ kernel, can go below the second.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +16,7 @@ import torch
 from purecaps.experiments.bench.timing import Call, milliseconds
 from purecaps.models import PCapsNet
 from purecaps.models.sizes import layer_sizes
+from purecaps.train.arithmetic import arithmetic
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TRIES = 10
@@ -50,25 +49,6 @@ class Floor:
     def by(self) -> str:
         """Which of the two it is."""
         return "arithmetic" if self.arithmetic >= self.traffic else "bytes"
-
-
-@contextlib.contextmanager
-def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """The same settings for all contenders: TF32 in convolutions and matrix products unless fp32 is asked for.
-
-    cuDNN may try its algorithms out, as a careful user would let it.
-    """
-    if device.type != "cuda":
-        yield
-        return
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
-    allowed = precision != "fp32"
-    cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = allowed, allowed, True
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
 
 
 def measured_rates(device: torch.device, precision: str) -> Rates:

@@ -15,7 +15,7 @@ import torch
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.experiments.bench.case import Case, inference_precision
 from purecaps.experiments.bench.contenders import Contender, Way
-from purecaps.experiments.bench.floors import Floor, Rates, arithmetic, floor, measured_rates
+from purecaps.experiments.bench.floors import Floor, Rates, floor, measured_rates
 from purecaps.experiments.bench.memory import free, within_memory
 from purecaps.experiments.bench.outcome import Measured, Unmeasured, attempt
 from purecaps.experiments.bench.record import Row
@@ -25,6 +25,7 @@ from purecaps.experiments.bench.tasks import MODES
 from purecaps.experiments.bench.turns import Turns
 from purecaps.experiments.run import versions
 from purecaps.malloc import keep_freed_memory
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.recipe import PRECISIONS
 
 

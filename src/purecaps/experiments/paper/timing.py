@@ -12,11 +12,12 @@ import torch
 from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, keep
 from purecaps.models.registry import build_model
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State
 from purecaps.train.optimiser import make_optimiser
 from purecaps.train.prepare import prepare
 from purecaps.train.recipe import Recipe
-from purecaps.train.step import arithmetic, make_stepper
+from purecaps.train.step import make_stepper
 
 REVISION = 1
 WARM_UP = 10
@@ -107,7 +108,7 @@ class TimingJob(Job):
         model = build_model(self.model, prepared.train.in_shape, dataset.num_classes, options).to(device)
         state = State(model, make_optimiser(model, recipe), {})
         seconds = []
-        with arithmetic(recipe, device):
+        with arithmetic(recipe.precision, device):
             stepper = make_stepper(state, prepared.train, recipe, 0, graph=None)
             stepper(0, warm_up, lambda done: True)
             for first in range(warm_up, steps, self.iterations):

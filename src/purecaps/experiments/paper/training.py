@@ -24,9 +24,9 @@ from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workpla
 from purecaps.models.guided import EVAL_BATCH, eval_batch
 from purecaps.models.store import save_model
 from purecaps.train import Recipe, RunConfig, TrainedRun, make_trainer
+from purecaps.train.arithmetic import arithmetic
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.seeds import remove_checkpoints
-from purecaps.train.step import arithmetic
 from purecaps.train.teacher import load_teacher
 
 REVISION = 1  # of what this file does; raise it when numbers made before no longer stand
@@ -186,7 +186,7 @@ class TrainingJob(Job):
             if place.overdue:
                 raise UnfinishedError(f"{self.name}: {stop}") from stop
             raise
-        with arithmetic(self.recipe, place.device):
+        with arithmetic(self.recipe.precision, place.device):
             found = [
                 self._evaluated(seed, network, trained, dataset)
                 for seed, network in zip(seeds, trained.models, strict=True)

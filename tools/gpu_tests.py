@@ -1,0 +1,74 @@
+"""Runs the tests that need a GPU in several processes at once: most of their time is a compiler's, on the CPU.
+
+    PYTHONPATH=src python tools/gpu_tests.py OUT [--workers 12] [--seconds 500] [--only tests/ops]
+
+Plain pytest, with nothing else installed. Each process writes OUT/shard-K.txt; those that are not done in time are
+stopped. Prints every failure by name, what was not reached, and how many passed; exits with 1 unless all did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+OUTCOME = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
+
+
+def collected(only: list[str], marker: str) -> list[str]:
+    """The names of all tests that have the marker."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marker, *only]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"pytest could not collect the tests (exit code {done.returncode}):\n{done.stdout[-2000:]}")
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def start(shard: list[str], number: int, out: Path) -> subprocess.Popen[bytes]:
+    names = out / f"shard-{number}.args"
+    names.write_text("\n".join(shard) + "\n")
+    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", f"@{names}"]
+    # Each has one of the cores; more threads would only fight over them.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with open(out / f"shard-{number}.txt", "wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the output of each process")
+    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=500, help="after which what still runs is stopped")
+    parser.add_argument("--only", nargs="*", default=[], help="files or folders of tests")
+    parser.add_argument("--marker", default="gpu")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + options.seconds
+    names = collected(options.only, options.marker)
+    # Neighbours are cases of one test and take alike: they go to different processes.
+    shards = [shard for number in range(options.workers) if (shard := names[number :: options.workers])]
+    running = [start(shard, number, options.out) for number, shard in enumerate(shards)]
+    for process in running:
+        try:
+            process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    text = "".join((options.out / f"shard-{number}.txt").read_text(errors="replace") for number in range(len(running)))
+    outcomes = dict(OUTCOME.findall(text))
+    bad = [name for name in names if outcomes.get(name) in ("FAILED", "ERROR")]
+    missing = [name for name in names if name not in outcomes]
+    for told, those in (("failed", bad), ("not reached", missing)):
+        for name in those:
+            print(f"{told}: {name}")
+    passed, skipped = (list(outcomes.values()).count(kind) for kind in ("PASSED", "SKIPPED"))
+    print(f"{passed} passed, {len(bad)} failed, {skipped} skipped, {len(missing)} not reached, of {len(names)}")
+    sys.exit(1 if bad or missing or not names else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,11 @@
 """Ablation: capsules as single numbers, vectors, matrices and rank-3 tensors, at exactly equal parameters.
 
 The paper packs capsules into matrices and rank-3 tensors and says that for the same number of parameters folded
-capsules might represent more; all its networks have g = 1. Here are pcapsnet2 and pcapsnet3 with six ways to pack,
-g = 2 and g = 4 among them, each at two learning rates between which held-out images choose. `models/packing.py` has the
-networks.
+capsules might represent more; all its networks have g = 1. Here is pcapsnet2 with six ways to pack, g = 2 and
+g = 4 among them, each at two learning rates between which held-out images choose. `models/packing.py` has the networks.
 
 Command: purecaps reproduce ablation-packing
-Time: about 17 minutes on one H200
+Time: about 8 minutes on one H200
 Result: matrices of 4 rows below vectors by 0.1 to 0.5 points for pcapsnet2, with 3 times the multiply-adds; what g > 1
     gives is not known beforehand
 """
@@ -22,7 +21,7 @@ from purecaps.experiments.paper.job import Job
 from purecaps.experiments.paper.scale import Scale
 from purecaps.models.packing import packings
 
-MODELS = ("pcapsnet2", "pcapsnet3")
+MODELS = ("pcapsnet2",)
 RATES = (0.01, 0.003)
 TEXT = {
     "matrix": "matrices, 1x4xn (the paper's)",

@@ -53,8 +53,15 @@ def test_a_line_reads_paper_ours_and_verdict(place):
     assert line_of(text, "pcapsnet0", "| our best |")[-1] == "**better by 0.10**"
     assert line_of(text, "pcapsnet3", "| our best |")[4:] == ["not run yet", "–", "–"]
     assert line_of(text, "DCNet++")[-1] == "*quoted*"
-    assert line_of(text, "| table1 |")[1:3] == ["1 inside, 1 better, 1 worse", "3 of 12"]
+    assert line_of(text, "| table1 |")[1:3] == ["1 inside, 1 better, 1 worse", "0 of 12, 3 in part"]
     assert "is reached or beaten by 2 of 3 recipes (the paper's, our best)" in text
+
+
+def test_a_job_counts_as_done_with_all_of_its_seeds(place):
+    paper, *_ = table1.plan(FULL)
+    record(paper, place, [0.33] * paper.seeds)
+    text = write_report(Results(place.results), [ENTRIES["table1"]])[0].read_text()
+    assert line_of(text, "| table1 |")[2] == "1 of 12, 2 in part"
 
 
 def test_a_picture_shows_what_learned_and_counts_what_did_not(place):

@@ -63,7 +63,13 @@ class Part:
     shown: Shown
     made: Table
     done: int
+    begun: int
     jobs: int
+
+    @property
+    def progress(self) -> str:
+        """ "3 of 4, 1 in part": how many of its jobs are done, and how many have some of their seeds alone."""
+        return f"{self.done} of {self.jobs}" + (f", {self.begun} in part" if self.begun else "")
 
     @property
     def tally(self) -> str:
@@ -98,7 +104,8 @@ def _part(entry: Entry, results: Results) -> Part:
     shown = entry.show(results)
     if not recorded:  # a picture of nothing, or of what the paper says alone
         shown = dataclasses.replace(shown, pictures=())
-    return Part(entry, shown, _made(recorded, results), len(recorded), len(jobs))
+    done = sum(job.is_done(record) for job in recorded if (record := results.get(job.name)) is not None)
+    return Part(entry, shown, _made(recorded, results), done, len(recorded) - done, len(jobs))
 
 
 def _made(jobs: Sequence[Job], results: Results) -> Table:
@@ -168,9 +175,7 @@ def _seeds_text(seeds: Sequence[int] | None) -> str:
 
 
 def _overview(parts: Sequence[Part]) -> Table:
-    rows = tuple(
-        Row(plain(part.entry.name, part.tally, f"{part.done} of {part.jobs}", part.entry.title)) for part in parts
-    )
+    rows = tuple(Row(plain(part.entry.name, part.tally, part.progress, part.entry.title)) for part in parts)
     return Table("Overview", ("entry", "verdicts", "recorded", "what it is"), rows)
 
 
@@ -246,7 +251,7 @@ def _section(part: Part) -> str:
     if part.made.rows:
         made = html_table(part.made).replace('class="claims"', 'class="claims made"')
         body.append(
-            f"<details><summary>{escape(part.made.title)}: {part.done} of {part.jobs} jobs</summary>"
+            f"<details><summary>{escape(part.made.title)}: {part.done + part.begun} of {part.jobs} jobs</summary>"
             f"{_scroll(made, part.made.title, 60)}</details>"
         )
     content = "\n".join(body)

@@ -127,3 +127,10 @@ def test_random_votes_keep_their_childrens_length_in_kernel_density_networks():
     children = torch.randn(64, 9 * 32, 16) * 0.1
     means = network.routed[0].transform(children).mean(dim=1)  # [64, 32, 16]
     assert means.norm(dim=2).mean().item() == pytest.approx(children.norm(dim=2).mean().item(), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["frms", "idpa_capsnet"])
+def test_a_network_can_have_fewer_capsule_types(name):
+    network = create_model(name, in_shape=(1, 17, 17), num_classes=3, capsules=4)
+    assert network(torch.rand(2, 1, 17, 17)).shape == (2, 3)
+    assert all(layer.in_caps == 4 for layer in network.routed[:1])

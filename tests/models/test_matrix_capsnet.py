@@ -43,7 +43,30 @@ def test_parents_of_all_windows_share_a_child_and_classes_know_its_place(name):
     assert network.classes.coordinates
 
 
-def test_em_starts_from_the_authors_deviations():
+def test_parents_of_all_types_compete_but_in_em_networks_as_their_authors_code_has_it():
+    with torch.device("meta"):
+        networks = [
+            create_model("capsnet_em"),
+            create_model("capsnet_em", competition="map"),
+            create_model("capsnet_vb"),
+        ]
+    assert [network.routed[0].compete.types_compete for network in networks] == [False, True, True]
+
+
+def test_em_networks_start_neither_silent_nor_saturated_and_with_classes_that_differ():
+    torch.manual_seed(0)
+    network = create_model("capsnet_em")
+    found = []
+    hooks = [layer.register_forward_hook(lambda *call: found.append(call[2].activations)) for layer in network.routed]
+    with torch.no_grad():
+        scores = network(torch.rand(4, 1, 28, 28))
+    for hook in hooks:
+        hook.remove()
+    assert all(0.3 < activations.mean() < 0.95 for activations in (*found, scores))
+    assert scores.std(dim=1).mean() > 1e-4  # 1e-6 from deviations of 0.01
+
+
+def test_em_starts_from_the_authors_deviations_but_for_the_classes():
     torch.manual_seed(0)
     network = create_model("capsnet_em")
     poses, presence = network.primary.conv.weight.split([512, 32])
@@ -54,7 +77,7 @@ def test_em_starts_from_the_authors_deviations():
         (presence, 3.0),
         (network.routed[0].transform.weight, 0.3),
         (network.routed[1].transform.weight, 0.3),
-        (network.classes.transform.weight, 0.01),
+        (network.classes.transform.weight, 0.5),
     ]:
         assert weight.std().item() == pytest.approx(cut * deviation, rel=0.06)
         assert weight.abs().max() <= 2 * deviation
@@ -104,3 +127,10 @@ def test_random_votes_keep_their_childrens_length_in_kernel_density_networks():
     children = torch.randn(64, 9 * 32, 16) * 0.1
     means = network.routed[0].transform(children).mean(dim=1)  # [64, 32, 16]
     assert means.norm(dim=2).mean().item() == pytest.approx(children.norm(dim=2).mean().item(), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["frms", "idpa_capsnet"])
+def test_a_network_can_have_fewer_capsule_types(name):
+    network = create_model(name, in_shape=(1, 17, 17), num_classes=3, capsules=4)
+    assert network(torch.rand(2, 1, 17, 17)).shape == (2, 3)
+    assert all(layer.in_caps == 4 for layer in network.routed[:1])

@@ -126,6 +126,14 @@ def test_a_child_is_shared_among_the_parents_of_all_windows_that_see_it(kernel, 
         torch.testing.assert_close(got, mine.softmax(dim=-1))
 
 
+def test_types_that_do_not_compete_share_a_child_each_for_itself():
+    logits = 3 * draw(2, 3, 4, 9 * 2, 3)
+    found = MapCompetition((3, 3), (2, 1), types_compete=False)(logits)
+    for parent in range(3):
+        alone = logits[..., parent : parent + 1]
+        torch.testing.assert_close(found[..., parent : parent + 1], MapCompetition((3, 3), (2, 1))(alone))
+
+
 def test_competition_over_the_map_of_one_window_is_that_of_the_window():
     logits = draw(2, 1, 1, 12, 3)
     torch.testing.assert_close(MapCompetition((3, 2), (1, 1))(logits), over_parents(logits))
@@ -146,7 +154,9 @@ def test_competition_over_the_map_is_exact_for_huge_logits_and_has_gradients():
 def test_a_layer_competes_as_it_is_told(name):
     poses, activations = children(2, 5, 5, 2, 4)
     kernel, geometry = (3, 3), Geometry(stride=(2, 2))
-    for competition, compete in (("window", over_parents), ("map", MapCompetition(kernel, geometry.stride))):
+    by_type = MapCompetition(kernel, geometry.stride, types_compete=False)
+    of_map = MapCompetition(kernel, geometry.stride)
+    for competition, compete in (("window", over_parents), ("positions", by_type), ("map", of_map)):
         layer = conv_capsules(name, 2, 3, 4, 4, kernel, stride=2, competition=competition)
         votes = layer.transform(windows(poses, geometry, kernel))
         seen = windows(activations[..., None], geometry, kernel)[..., 0]

@@ -54,6 +54,7 @@ class IDPACapsNet(ClassCapsules):
         in_shape: the images' (channels, height, width), at least 13x13.
         num_classes: how many classes to tell apart.
         iterations: of the routing, at least 1.
+        capsules: types in each hidden capsule layer.
         mean: per-channel mean to subtract from images; None subtracts nothing.
         std: per-channel standard deviation to divide by; None divides by nothing.
     """
@@ -69,6 +70,7 @@ class IDPACapsNet(ClassCapsules):
         in_shape: ImageShape = CIFAR,
         num_classes: int = 10,
         iterations: int = 2,
+        capsules: int = CAPSULES,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> None:
@@ -79,16 +81,16 @@ class IDPACapsNet(ClassCapsules):
         blocks += [ResidualBlock(64, 128, 2), *(ResidualBlock(128, 128, 1) for _ in range(3))]
         conv = nn.Conv2d(in_shape[0], 64, 3, padding=1, bias=False)
         self.stem = nn.Sequential(conv, nn.BatchNorm2d(64), nn.ReLU(), *blocks)
-        self.primary = nn.Conv2d(128, CAPSULES * POSE, 1, bias=False)
+        self.primary = nn.Conv2d(128, capsules * POSE, 1, bias=False)
         self.norm = nn.LayerNorm(POSE)
         size = tuple(((side + 1) // 2 - 3) // 2 + 1 - 2 for side in in_shape[1:])
-        children = CAPSULES * size[0] * size[1]
+        children = capsules * size[0] * size[1]
         options: dict[str, Any] = {"routing": "inverted_dot_product", "iterations": 1, "matrix": True}
-        conv_std = _deviation(9 * CAPSULES, CAPSULES)
+        conv_std = _deviation(9 * capsules, capsules)
         self.routed = nn.ModuleList(
             [
-                ConvCapsules(CAPSULES, CAPSULES, POSE, POSE, 3, stride=2, std=conv_std, **options),
-                ConvCapsules(CAPSULES, CAPSULES, POSE, POSE, 3, stride=1, std=conv_std, **options),
+                ConvCapsules(capsules, capsules, POSE, POSE, 3, stride=2, std=conv_std, **options),
+                ConvCapsules(capsules, capsules, POSE, POSE, 3, stride=1, std=conv_std, **options),
                 FullyConnectedCapsules(
                     children, num_classes, POSE, POSE, std=_deviation(children, num_classes), **options
                 ),

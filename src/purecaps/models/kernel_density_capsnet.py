@@ -30,6 +30,7 @@ class KernelDensityCapsNet(MatrixCapsNet):
         num_classes: how many classes to tell apart.
         routing: "frms" or "frem".
         iterations: of the routing.
+        capsules: types in each hidden capsule layer.
         mean: per-channel mean to subtract from images; None subtracts nothing.
         std: per-channel standard deviation to divide by; None divides by nothing.
     """
@@ -41,6 +42,7 @@ class KernelDensityCapsNet(MatrixCapsNet):
         num_classes: int = 10,
         routing: str = "frms",
         iterations: int = 2,
+        capsules: int = CAPSULES,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
     ) -> None:
@@ -52,13 +54,13 @@ class KernelDensityCapsNet(MatrixCapsNet):
             layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
             inputs = outputs
         self.stem = nn.Sequential(*layers)
-        self.primary = PrimaryCapsules(inputs, CAPSULES, POSE, 3, stride=2, padding=1)
+        self.primary = PrimaryCapsules(inputs, capsules, POSE, 3, stride=2, padding=1)
         options: dict[str, Any] = {"routing": routing, "iterations": iterations, "matrix": True}
         self.routed = nn.ModuleList(
-            [ConvCapsules(CAPSULES, CAPSULES, POSE, POSE, 3, std=_deviation(9 * CAPSULES), **options)]
+            [ConvCapsules(capsules, capsules, POSE, POSE, 3, std=_deviation(9 * capsules), **options)]
         )
         height, width = (math.ceil(size / 4) - 2 for size in in_shape[1:])
-        children = height * width * CAPSULES
+        children = height * width * capsules
         self.classes = FullyConnectedCapsules(children, num_classes, POSE, POSE, std=_deviation(children), **options)
 
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.nn.coordinates import add_coordinates
 from purecaps.nn.recompute import VOTES_AT_ONCE, check_recompute, route_in_parts
-from purecaps.nn.routing.capsules import Capsules, over_parents
+from purecaps.nn.routing.capsules import Capsules, Compete, over_parents
 from purecaps.nn.routing.table import create_routing
 from purecaps.nn.transform import SummedTransform, Transform, check_sizes
 from purecaps.nn.windows import MapCompetition, check_map, windows
 from purecaps.ops.geometry import IntOrPair
 from purecaps.ops.validation import as_geometry, as_pair, shape_text
 
-COMPETITIONS = ("window", "map")
+COMPETITIONS = ("window", "map", "positions")
 WINDOWS = ("capsules", "channels")
 
 
@@ -124,7 +124,8 @@ class ConvCapsules(nn.Module):
         padding: zero capsules, of activation 0, added on each side.
         matrix: poses are square matrices, multiplied as such.
         competition: "window": the parents of one window share its children, each window for itself. "map": the
-            parents of all windows that see a child share it, as EM and variational routing have it.
+            parents of all windows that see a child share it, as EM and variational routing have it. "positions": of
+            these, the parents of one type share it, each type for itself, as the code of EM routing's authors has it.
         window: "capsules": the kh*kw*C capsules of a window are the children. "channels": the C channels are, each
             convolved by itself first, with a bias (attention routing).
         std: standard deviation of the initial transforms.
@@ -161,11 +162,13 @@ class ConvCapsules(nn.Module):
         for name, value, known in (("competition", competition, COMPETITIONS), ("window", window, WINDOWS)):
             if value not in known:
                 raise unknown_name(name, value, known)
-        if window == "channels" and (matrix or competition == "map"):
-            raise ConfigError('window: expected "capsules" with matrix=True or competition="map", got "channels"')
-        if routing == "attention" and competition == "map":
+        if window == "channels" and (matrix or competition != "window"):
             raise ConfigError(
-                'competition: expected "window" with attention routing, where no parents compete, got "map"'
+                'window: expected "capsules" with matrix=True or a competition other than "window", got "channels"'
+            )
+        if routing == "attention" and competition != "window":
+            raise ConfigError(
+                f'competition: expected "window" with attention routing, where no parents compete, got "{competition}"'
             )
         check_recompute(recompute, votes_at_once)
         self.kernel_size = kernel = as_pair(kernel_size, "kernel_size", least=1)
@@ -177,7 +180,9 @@ class ConvCapsules(nn.Module):
         else:
             self.transform = SummedTransform(in_caps, out_caps, in_pose, out_pose, kernel, std=std)
         self.routing = create_routing(routing, children=children, parents=out_caps, pose_size=out_pose, **options)
-        self.compete = MapCompetition(kernel, self.geometry.stride) if competition == "map" else over_parents
+        self.compete: Compete = over_parents
+        if competition != "window":
+            self.compete = MapCompetition(kernel, self.geometry.stride, types_compete=competition == "map")
         self.in_caps, self.in_pose, self.out_caps, self.out_pose = in_caps, in_pose, out_caps, out_pose
         self.seen_caps = children
         self.recompute, self.votes_at_once = recompute, votes_at_once

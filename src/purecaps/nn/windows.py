@@ -41,16 +41,19 @@ class MapCompetition:
     Args:
         kernel: (height, width) of a window.
         stride: step between windows.
+        types_compete: False shares a child among the parents of one type alone, once for each type.
     """
 
-    def __init__(self, kernel: Pair, stride: Pair) -> None:
-        self.kernel, self.stride = kernel, stride
+    def __init__(self, kernel: Pair, stride: Pair, *, types_compete: bool = True) -> None:
+        self.kernel, self.stride, self.types_compete = kernel, stride, types_compete
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Logits [..., H', W', kh*kw*C, O] -> logarithms of the coefficients, of the same shape."""
         kh, kw = self.kernel
         rows, columns = logits.shape[-4:-2]
-        within = logits.logsumexp(dim=-1).unflatten(-1, (kh * kw, -1))  # [..., H', W', kh*kw, C]
+        # [..., H', W', kh*kw, C], or C*O for C where each type of parent is by itself
+        summed = logits.logsumexp(dim=-1, keepdim=True) if self.types_compete else logits
+        within = summed.unflatten(-2, (kh * kw, -1)).flatten(-2)
         offsets = [(i, j) for i in range(kh) for j in range(kw)]
         laid = [self._lay(within[..., n, :], offset) for n, offset in enumerate(offsets)]
         total = torch.stack(laid).logsumexp(dim=0)  # [..., H, W, C]
@@ -58,7 +61,7 @@ class MapCompetition:
         read = [
             total[..., i : i + down : self.stride[0], j : j + right : self.stride[1], :] for i, j in offsets
         ]  # kh*kw times [..., H', W', C]
-        return logits - torch.stack(read, dim=-2).flatten(-2)[..., None]
+        return logits - torch.stack(read, dim=-2).reshape(summed.shape)
 
     def _lay(self, sums: Tensor, offset: Pair) -> Tensor:
         """[..., H', W', C] of one place in the windows -> where these children lie on the map [..., H, W, C]."""

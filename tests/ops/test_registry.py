@@ -48,4 +48,4 @@ def test_auto_says_once_what_it_took(caplog, monkeypatch):
     with caplog.at_level(logging.INFO, logger="purecaps.ops"):
         caps_conv2d(U, W)
         caps_conv2d(U, W)
-    assert [record.message for record in caplog.records] == ['impl="auto" takes conv on cpu']
+    assert [record.message for record in caplog.records] == ['impl="auto" takes cpu on cpu']

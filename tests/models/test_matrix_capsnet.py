@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from purecaps import create_model
+from purecaps.nn.routing import create_routing
 from purecaps.nn.windows import MapCompetition
 
 
@@ -64,6 +65,20 @@ def test_em_networks_start_neither_silent_nor_saturated_and_with_classes_that_di
         hook.remove()
     assert all(0.3 < activations.mean() < 0.95 for activations in (*found, scores))
     assert scores.std(dim=1).mean() > 1e-4  # 1e-6 from deviations of 0.01
+
+
+def test_an_optimiser_can_silence_a_class_that_nothing_votes_for():
+    """Else no margin above 0.5 between two classes could be reached, and the spread loss asks for 0.9."""
+    routing = create_routing("em", children=6, parents=3, pose_size=4)
+    votes, nobody = torch.rand(1, 6, 3, 4), torch.zeros(1, 6)
+    optimiser = torch.optim.Adam(routing.parameters(), lr=0.003)
+    before = routing(votes, nobody).activations.detach()
+    for _ in range(200):
+        optimiser.zero_grad()
+        routing(votes, nobody).activations.sum().backward()
+        optimiser.step()
+    assert before.allclose(torch.full((1, 3), 0.5))
+    assert (routing(votes, nobody).activations < 0.1).all()
 
 
 def test_em_starts_from_the_authors_deviations_but_for_the_classes():

@@ -170,10 +170,11 @@ def capsnet_em(**options: Any) -> EMCapsNet:
 
     That code differs from the paper in who competes for a child of a convolutional layer: the parents of one type, at
     the positions that see it, and not those of all types. Here it is followed: with three iterations between all types,
-    competition="map", a narrow copy hardly learned (docs/zoo.md). Where it differs otherwise, the paper is
-    followed. It multiplies beta_a with 5000 and beta_u with 1 + log(2 pi), moves a mean by nine tenths only, quarters
-    the last layer's inverse temperature, and takes 1 from the primary capsules' activations before the logistic
-    function. Initial deviations of class capsules and beta_u are ours, see `EMCapsNet`.
+    competition="map", a narrow copy hardly learned (docs/zoo.md). So it is in learning beta_a in units of 5000, without
+    which no class could be silenced. Where it differs otherwise, the paper is followed. It multiplies beta_u with
+    1 + log(2 pi), moves a mean by nine tenths only, quarters the last layer's inverse temperature, and takes 1 from the
+    primary capsules' activations before the logistic function. Initial deviations of class capsules and beta_u are
+    ours, see `EMCapsNet`.
     """
     return EMCapsNet(**options)
 

@@ -23,6 +23,10 @@ from purecaps.nn.routing.procedure import Routing, need_activations
 
 VARIANCE_FLOOR = 5e-4
 INVERSE_TEMPERATURE = 0.01
+# What beta_a is learned in units of, as in the authors' code. lambda ends at 0.0014, so that a parent without votes has
+# an activation of logistic(0.0014 beta_a): 0.5 wherever an optimiser could take beta_a itself. Then no two classes can
+# be further apart than 0.5, and the spread loss's margin of 0.9 is out of reach.
+BETA_A_UNIT = 5000.0
 
 
 def inverse_temperature_at(iteration: int, limit: float) -> float:
@@ -97,7 +101,7 @@ def em(
 
 
 class EMRouting(Routing):
-    """`em` with beta_a and beta_u learned for each parent type; both start at 0.
+    """`em` with beta_a, in units of `BETA_A_UNIT`, and beta_u learned for each parent type; both start at 0.
 
     Args:
         children: not used.
@@ -129,7 +133,7 @@ class EMRouting(Routing):
         return em(
             votes,
             need_activations(activations, self.name),
-            self.beta_a,
+            BETA_A_UNIT * self.beta_a,
             self.beta_u,
             iterations=self.iterations,
             inverse_temperature=self.inverse_temperature,

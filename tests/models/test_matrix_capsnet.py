@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from purecaps import create_model
+from purecaps.errors import ConfigError
 from purecaps.nn.routing import create_routing
 from purecaps.nn.windows import MapCompetition
 
@@ -149,3 +150,10 @@ def test_a_network_can_have_fewer_capsule_types(name):
     network = create_model(name, in_shape=(1, 17, 17), num_classes=3, capsules=4)
     assert network(torch.rand(2, 1, 17, 17)).shape == (2, 3)
     assert all(layer.in_caps == 4 for layer in network.routed[:1])
+
+
+@pytest.mark.parametrize("name", ["idpa_capsnet", "frms", "frem"])
+@pytest.mark.parametrize("capsules", [0, -1, 2.5])
+def test_a_number_of_capsule_types_that_makes_no_sense_is_refused(name, capsules):
+    with pytest.raises(ConfigError, match=f"capsules: expected an int >= 1, got {capsules}"):
+        create_model(name, capsules=capsules)

@@ -13,6 +13,7 @@ from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, to_capsules
 from purecaps.nn.routing.capsules import Capsules, check_iterations
+from purecaps.nn.transform import check_sizes
 
 POSE = 16  # a 4 x 4 matrix
 CAPSULES = 32
@@ -76,6 +77,7 @@ class IDPACapsNet(ClassCapsules):
     ) -> None:
         super().__init__(in_shape, num_classes, smallest=13, mean=mean, std=std)
         check_iterations(iterations)
+        check_sizes(capsules=capsules)
         self.iterations = iterations
         blocks = [ResidualBlock(64, 64, 1) for _ in range(3)]
         blocks += [ResidualBlock(64, 128, 2), *(ResidualBlock(128, 128, 1) for _ in range(3))]

@@ -13,6 +13,7 @@ from purecaps.models.matrix_capsnet import POSE, MatrixCapsNet
 from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, PrimaryCapsules
+from purecaps.nn.transform import check_sizes
 
 CHANNELS = (64, 64, 64, 128, 128)
 STRIDES = (1, 1, 1, 2, 1)
@@ -47,6 +48,7 @@ class KernelDensityCapsNet(MatrixCapsNet):
         std: Sequence[float] | None = None,
     ) -> None:
         super().__init__(in_shape, num_classes, smallest=9, mean=mean, std=std)
+        check_sizes(capsules=capsules)
         layers: list[nn.Module] = []
         inputs = in_shape[0]
         for outputs, stride in zip(CHANNELS, STRIDES, strict=True):

@@ -37,6 +37,13 @@ def test_without_kernels_the_lengths_are_those_of_the_network(impl, precision, d
     assert (got.double() - true).abs().max() <= tolerance
 
 
+@pytest.mark.parametrize(("output", "shape"), [("lengths", (0, 10)), ("class", (0,))])
+@pytest.mark.parametrize("impl", ["cpu", "conv"])
+def test_no_images_have_no_lengths_and_no_classes(impl, output, shape):
+    function = compile_inference(create_model("pcapsnet1"), impl=impl, output=output)
+    assert function(torch.zeros(0, 1, 28, 28)).shape == shape
+
+
 def test_conv_gives_the_classes_of_the_network(digits):
     model, images = create_model("pcapsnet1", pretrained=True), digits.test.images
     got = compile_inference(model, impl="conv", precision="fp32", output="class")(images)
@@ -58,6 +65,25 @@ def test_the_network_stays_as_it_was_and_later_changes_do_not_reach_the_function
     assert all(weight.dtype == torch.float32 and weight.requires_grad for weight in model.parameters())
     model.reset_parameters()
     assert torch.equal(function(images), before)
+
+
+@pytest.mark.parametrize("impl", ["cpu", "conv"])
+def test_autocast_where_it_is_called_changes_nothing(impl, digits):
+    function, images = compile_inference(create_model("pcapsnet1"), impl=impl), digits.test.images[:3]
+    expected = function(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(function(images), expected)
+
+
+def test_how_a_gpu_rounds_is_nothing_to_a_cpu(digits):
+    function, conv = compile_inference(create_model("pcapsnet1"), impl="conv"), torch.backends.cudnn.conv
+    before, conv.fp32_precision = conv.fp32_precision, "ieee"
+    try:
+        with pytest.raises(RuntimeError, match="mix of the legacy and new"):
+            assert torch.backends.cudnn.allow_tf32
+        assert function(digits.test.images[:1]).shape == (1, 10)
+    finally:
+        conv.fp32_precision = before
 
 
 def test_nothing_is_recorded_for_gradients(digits):

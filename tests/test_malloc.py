@@ -9,6 +9,8 @@ import torch
 
 from purecaps.malloc import keep_freed_memory
 
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of malloc.h
+
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
 
@@ -32,3 +34,31 @@ def test_a_block_that_was_freed_is_not_faulted_in_again():
 def test_other_allocators_are_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert not keep_freed_memory()
+
+
+class Glibc:
+    """Takes a threshold for mmap up to `most` and notes what it took."""
+
+    def __init__(self, most):
+        self.most, self.taken = most, []
+
+    def mallopt(self, name, value):
+        if name == MMAP_THRESHOLD and value > self.most:
+            return 0
+        self.taken.append((name, value))
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("most", "taken"),
+    [
+        (1 << 62, [(MMAP_THRESHOLD, 1 << 30), (TRIM_THRESHOLD, 1 << 30)]),
+        (32 << 20, [(MMAP_THRESHOLD, 32 << 20), (TRIM_THRESHOLD, 1 << 30)]),  # up to glibc 2.34
+        (0, []),
+    ],
+)
+def test_trimming_is_touched_only_after_the_threshold_for_mmap_was_raised(most, taken, monkeypatch):
+    library = Glibc(most)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    assert keep_freed_memory() == bool(taken)
+    assert library.taken == taken

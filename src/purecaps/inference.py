@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -15,6 +15,7 @@ from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
 from purecaps.ops import cpu
 from purecaps.ops import triton as fused
+from purecaps.ops.tf32 import convolutions_in_tf32
 from purecaps.ops.triton import bands
 from purecaps.ops.triton.stack import Layer
 from purecaps.ops.validation import shape_text
@@ -65,7 +66,11 @@ class CompiledInference:
             raise ConfigError(f"images: expected uint8, or floating numbers in [0, 1], got {images.dtype}")
         if images.device != self.device:
             raise ConfigError(f"images: expected them on {self.device}, as the network is, got {images.device}")
-        return self._run(images)
+        if not torch.is_autocast_enabled(self.device.type):
+            return self._run(images)
+        # The precision is what it was compiled for, and the layers on a CPU take no other.
+        with torch.autocast(self.device.type, enabled=False):
+            return self._run(images)
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.in_shape))
@@ -229,7 +234,7 @@ def _as_it_is(impl: str, model: PCapsNet, device: torch.device, precision: str, 
 
     def run(images: Tensor) -> Tensor:
         pixels = images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
-        with _tf32(precision == "tf32"):
+        with convolutions_in_tf32(precision == "tf32") if device.type == "cuda" else contextlib.nullcontext():
             lengths: Tensor = network(pixels).float()
         return lengths.argmax(dim=1) if output == "class" else lengths
 
@@ -242,13 +247,3 @@ _WAYS: dict[str, tuple[Callable[[PCapsNet, torch.device, str], str | None], Call
     "cpu": (_cpu_refuses, partial(_as_it_is, "cpu")),
     "conv": (_never, partial(_as_it_is, "conv")),
 }
-
-
-@contextlib.contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32 = before

@@ -9,6 +9,7 @@ from purecaps.errors import ConfigError
 from purecaps.models import create_model
 from purecaps.nn import CapsConv2d
 from purecaps.nn.init import initialise
+from purecaps.nn.transform import SummedTransform, Transform
 
 
 def drawn(scheme, correlation, shape=(3, 2, 8, 32, 2, 16, 8)):
@@ -41,6 +42,26 @@ def test_no_correlation_draws_the_same_weights_as_before_there_was_one():
         0, math.sqrt(2 / 36), generator=torch.Generator().manual_seed(3)
     )
     assert torch.equal(drawn("msra", 0.0, expected.shape), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CapsConv2d(2, 3, (1, 4, 5), init_correlation=0.5),
+        lambda: Transform(2, 3, 4, 5),
+        lambda: SummedTransform(2, 3, 4, 5, (3, 3)),
+    ],
+)
+def test_weights_are_drawn_on_the_cpu_also_under_another_default_device(make, monkeypatch):
+    drawn, normal = [], torch.Tensor.normal_
+    monkeypatch.setattr(
+        torch.Tensor, "normal_", lambda self, *args, **kw: drawn.append(self) or normal(self, *args, **kw)
+    )
+    with torch.device("meta"):
+        layer = make()
+    assert layer.weight.device.type == "meta"
+    assert drawn
+    assert {each.device.type for each in drawn} == {"cpu"}
 
 
 def test_the_option_reaches_every_layer_of_a_network():

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 from purecaps.errors import ConfigError, UnknownNameError
 from purecaps.nn import CapsBlock, CapsConv2d, LengthHead
@@ -64,6 +65,31 @@ def test_block_is_convolution_then_leaky_relu_then_squash():
     torch.testing.assert_close(block(u), (1 - torch.exp(-length)) * v / length)
 
 
+@pytest.mark.parametrize("squash_gradient", ["exact", "diagonal"])
+@pytest.mark.parametrize("squash_chunk", [None, 5])
+def test_a_hook_on_the_convolution_of_a_block_is_called_and_changes_nothing(squash_chunk, squash_gradient):
+    block = CapsBlock(2, 3, (1, 4, 5), stride=2, squash_chunk=squash_chunk, squash_gradient=squash_gradient)
+    u, seen = torch.randn(2, 2, 7, 7, 1, 3, 4), []
+    expected = block(u)
+    block.conv.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    torch.testing.assert_close(block(u), expected)
+    assert seen == [expected.shape]
+
+
+def test_a_block_learns_on_when_its_convolution_is_pruned():
+    block, u = CapsBlock(1, 2, (1, 3, 4)), torch.randn(2, 1, 6, 6, 1, 1, 3)
+    mask = torch.zeros_like(block.conv.weight)
+    mask[0] = 1
+    torch.nn.utils.prune.custom_from_mask(block.conv, "weight", mask)
+    outputs = []
+    for _ in range(3):
+        outputs.append(block(u))
+        outputs[-1].square().sum().backward()
+        with torch.no_grad():
+            block.conv.weight_orig -= block.conv.weight_orig.grad
+    assert not torch.equal(outputs[0], outputs[2])
+
+
 def test_head_is_the_capsules_length_pooled_over_positions():
     capsules = torch.zeros(1, 2, 1, 2, 1, 1, 2)
     capsules[0, 0, 0, 0, 0, 0] = torch.tensor([3.0, 4.0])
@@ -82,6 +108,10 @@ def test_head_is_the_capsules_length_pooled_over_positions():
         (lambda: CapsConv2d(1, 1, (1, 1, 1), init="mrsa"), UnknownNameError, r"unknown init 'mrsa': did you mean msra"),
         (lambda: CapsConv2d(1, 1, (1, 1, 1), impl="con"), UnknownNameError, r"unknown impl 'con': did you mean conv"),
         (lambda: CapsBlock(1, 1, (1, 1, 1), squash_chunk=0), ConfigError, "squash_chunk: .* got 0"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), squash_chunk=1.5), ConfigError, "squash_chunk: .* got 1.5"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), squash_chunk=True), ConfigError, "squash_chunk: .* got True"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), negative_slope=math.inf), ConfigError, "negative_slope: .* got inf"),
+        (lambda: CapsBlock(1, 1, (1, 1, 1), init=3), UnknownNameError, "unknown init 3: known: caffe, msra"),
         (lambda: CapsBlock(1, 1, (1, 1, 1), negative_slope=-1), ConfigError, "negative_slope: .* got -1"),
         (lambda: LengthHead("sum"), UnknownNameError, "unknown pool 'sum'.*max, mean"),
         (lambda: LengthHead()(torch.zeros(2, 3)), ConfigError, r"capsules: expected 7 dimensions .* got \[2, 3\]"),

@@ -194,6 +194,8 @@ def test_a_recomputed_training_step_can_be_captured_in_a_cuda_graph(name):
     ("options", "message"),
     [
         ({"recompute": "always"}, r'recompute: expected "auto", True or False, got \'always\''),
+        ({"recompute": 0}, r'recompute: expected "auto", True or False, got 0'),
+        ({"recompute": 1}, r'recompute: expected "auto", True or False, got 1'),
         ({"votes_at_once": 0}, r"votes_at_once: expected an int >= 1, got 0"),
     ],
 )

@@ -80,6 +80,8 @@ def test_parents_are_refused_where_they_would_be_ignored(name):
         (lambda: create_routing("dinamic", children=5, parents=3, pose_size=4), UnknownNameError, r"unknown routing 'dinamic': did you mean dynamic.*known: attention, dynamic, em"),
         (lambda: create_routing("em", children=5, parents=3, pose_size=4, leaky=True), ConfigError, r"leaky: not an option of em routing; it has iterations, inverse_temperature, variance_floor"),
         (lambda: create_routing("attention", children=5, parents=3, pose_size=4, iterations=3), ConfigError, r"iterations: not an option of attention routing; it has none"),
+        (lambda: routing.dynamic([1, 2]), ConfigError, r"votes: expected a tensor \[..., I, O, D\], got list"),
+        (lambda: routing.dynamic(), ConfigError, r"votes: expected a tensor \[..., I, O, D\], got NoneType"),
         (lambda: routing.dynamic(VOTES, bias=torch.zeros(4, 3)), ConfigError, r"bias: expected \[O, D\] = \[3, 4\], got \[4, 3\]"),
         (lambda: routing.em(VOTES, ACTIVE, torch.zeros(2), BETA), ConfigError, r"beta_a: expected \[O\] = \[3\], got \[2\]"),
         (lambda: routing.variational(VOTES, ACTIVE, BETA, torch.zeros(2)), ConfigError, r"beta_u: expected \[O\] = \[3\], got \[2\]"),

@@ -64,8 +64,13 @@ for dtype in (torch.float32, torch.bfloat16):
     outputs = stack.stack_forward(u, [first, second], *encoded, "tf32", True)
     stack.stack_backward(outputs[1], None, u, [first, second], outputs, *encoded, "tf32", True)
 
-for margin in (True, False):
+
+def compile_loss(margin):
     length_loss.length_loss(torch.zeros(2, 5, 10, 2, 1), torch.zeros(2, 5, dtype=torch.int64), margin, [0.5, 0.1, 0.5])
+
+
+compile_loss(margin=False)
+compile_loss(margin=True)
 
 split = Split(torch.zeros(20, 3, 9, 8, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))
 for specs in (("affine:degrees=5", "shift:1", "flip"), ("crop:7,padding=1", "cutout:2")):
@@ -117,6 +122,15 @@ model = odd_network("colour, odd sizes")
 bands = make_bands(_stages(model), model.in_shape, torch.float16)
 affine = torch.zeros(bands.matrices[0].shape[1])
 network.launch_network(torch.zeros(2, *model.in_shape, dtype=torch.uint8), bands, affine, affine, "ieee", classes=True)
+
+
+def require_nan_in_margins(kernel):
+    found = re.findall(r"\bmax\.\S*f32\b", kernel.made.asm["ptx"])
+    assert "max.NaN.f32" in found, f"expected margins that keep NaN, got {sorted(set(found))}"
+
+
+length_loss_kernel.length_loss_kernel.tell = require_nan_in_margins
+compile_loss(margin=True)
 
 
 def require_wide_copies(kernel):

@@ -141,6 +141,7 @@ def test_exports(impl):
 
 
 U, W = (2, 3, 5, 5, 1, 4, 6), (3, 3, 3, 2, 1, 6, 7)
+KERNEL_AXES = ("kh", "kw", "C", "O", "g", "n", "p")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,22 @@ U, W = (2, 3, 5, 5, 1, 4, 6), (3, 3, 3, 2, 1, 6, 7)
 def test_mismatched_arguments_are_refused_by_name(u, w, options, message):
     with pytest.raises(ConfigError, match=message):
         caps_conv2d(u, w, **options)
+
+
+@pytest.mark.parametrize("impl", ["reference", "conv", "cpu"])
+@pytest.mark.parametrize(("tensor", "axes"), [("u", "C H W g m n"), ("w", "kh kw C O g n p")])
+def test_sizes_of_nothing_are_refused_by_axis(tensor, axes, impl):
+    for axis in axes.split():
+        shapes = {"u": dict(zip("BCHWgmn", U, strict=True)), "w": dict(zip(KERNEL_AXES, W, strict=True))}
+        shapes[tensor][axis] = 0
+        u, w = (torch.zeros(tuple(shape.values())) for shape in shapes.values())
+        with pytest.raises(ConfigError, match=rf"{tensor}: expected {axis} >= 1, got {axis} = 0 in {tensor} \[.*0.*\]"):
+            caps_conv2d(u, w, impl=impl)
+
+
+@pytest.mark.parametrize("impl", ["reference", "conv", "cpu"])
+def test_an_empty_batch_is_convolved(impl):
+    assert caps_conv2d(torch.zeros(0, *U[1:]), torch.zeros(W), impl=impl).shape == (0, 2, 3, 3, 1, 4, 7)
 
 
 def test_an_unknown_implementation_names_the_known_ones():

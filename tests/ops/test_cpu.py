@@ -30,7 +30,7 @@ pairs = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 @settings(deadline=None, max_examples=120, derandomize=True)
 @given(
-    most=st.sampled_from(list(WAYS.values())), B=st.integers(1, 5), C=sizes, O=sizes, g=st.integers(1, 3), m=sizes,
+    most=st.sampled_from(list(WAYS.values())), B=st.integers(0, 5), C=sizes, O=sizes, g=st.integers(1, 3), m=sizes,
     n=sizes, p=sizes, kernel=pairs, stride=pairs, padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)), spare=st.tuples(st.integers(0, 5), st.integers(0, 5)),
 )  # fmt: skip
@@ -89,6 +89,28 @@ def test_a_kernel_made_from_the_capsules_has_the_right_second_gradient():
 
 
 @pytest.mark.usefixtures("way")
+def test_jacobians_may_be_vectorised():
+    u, w = capsules(2, 1, 3, 3, 1, 2, 3).double(), capsules(2, 2, 1, 2, 1, 3, 2, seed=1).double()
+    found = {}
+    for impl in ("cpu", "reference"):
+        found[impl] = torch.autograd.functional.jacobian(
+            lambda u, w, impl=impl: caps_block(u, w, impl=impl).flatten(), (u, w), vectorize=True
+        )
+    for got, true in zip(found["cpu"], found["reference"], strict=True):
+        assert_close_in_norm(got, true, 1e-13, "Jacobian")
+
+
+def test_many_gradients_of_one_output_may_be_asked_for_at_once():
+    u, w = capsules(2, 1, 3, 3, 1, 2, 3).requires_grad_(), capsules(2, 2, 1, 2, 1, 3, 2, seed=1)
+    y = caps_block(u, w, impl="cpu")
+    upstream = torch.stack([y.detach(), capsules(*y.shape, seed=2)])
+    (found,) = torch.func.vmap(lambda grad: torch.autograd.grad(y, u, grad, retain_graph=True))(upstream)
+    (expected,) = torch.autograd.grad(y, u, upstream[1])
+    torch.testing.assert_close(found[1], expected)
+    assert not found.requires_grad
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [0.0, 1e-40, 1e-20, 1e-9])
 def test_zero_and_tiny_capsules_pass_the_gradient_through_leaky_relu_alone(dtype, size):
@@ -106,6 +128,14 @@ def test_zero_and_tiny_capsules_pass_the_gradient_through_leaky_relu_alone(dtype
 def test_long_capsules_keep_their_gradient_where_the_output_has_rounded_to_one():
     u, w = 30 * capsules(32, 1, 4, 4, 1, 2, 3), capsules(3, 3, 1, 2, 1, 3, 4, seed=1)
     assert_block_matches_reference("cpu", u, w, tolerance=2e-6)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("impl", ["cpu", "conv", "reference"])
+def test_capsules_whose_squares_overflow_have_no_finite_gradient(impl):
+    u, w = torch.full((2, 1, 2, 2, 1, 1, 2), 1e20, requires_grad=True), torch.ones(1, 1, 1, 1, 1, 2, 3)
+    caps_block(u, w, impl=impl).sum().backward()
+    assert u.grad.isnan().all()
 
 
 @pytest.mark.usefixtures("way")
@@ -132,6 +162,14 @@ def test_a_network_has_the_gradients_of_conv2d(squash_chunk, batch):
         found[impl] = [images.grad, *(parameter.grad for parameter in network.parameters())]
     for got, true in zip(found["cpu"], found["conv"], strict=True):
         assert_close_in_norm(got, true, 1e-12, "gradient")
+
+
+def test_an_empty_batch_goes_through_a_network_and_back():
+    network = create_model("pcapsnet2", impl="cpu")
+    scores = network(torch.zeros(0, 1, 28, 28))
+    assert scores.shape == (0, 10)
+    scores.sum().backward()
+    assert all((parameter.grad == 0).all() for parameter in network.parameters())
 
 
 def test_consecutive_layers_hand_capsules_on_without_a_copy():

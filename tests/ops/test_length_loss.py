@@ -58,6 +58,15 @@ def test_capsules_of_no_length_have_finite_gradients():
     assert gradient.abs().max() > 0
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the NumPy of the interpreter says that there is NaN
+@pytest.mark.parametrize("length", [float("nan"), float("inf")])
+def test_a_network_that_has_diverged_has_no_finite_loss(length):
+    r = torch.full((1, 3, 4, 1, 1), length, device=DEVICE)
+    targets = torch.zeros(1, 3, dtype=torch.int64, device=DEVICE)
+    for loss, _ in (fused.margin_loss(r, targets, 0.5, 0.1, 0.5), fused.cross_entropy(r, targets, 10.0, 0.0)):
+        assert loss.isnan().all()
+
+
 def test_the_operator_keeps_its_contract_with_torch():
     shape = (2, 5, 3, 2, 1)
     r, targets = radii(shape), labels(shape)

@@ -96,6 +96,24 @@ def test_long_capsules_keep_their_gradient_where_the_output_has_rounded_to_one()
     assert_close_in_norm(v.grad, exact.grad, 1e-6, "gradient")
 
 
+@pytest.mark.parametrize("gradient", ["exact", "diagonal"])
+@pytest.mark.parametrize("scale", [1e10, 1e14, 1e18])
+def test_gradients_are_right_as_long_as_squares_do_not_overflow(scale, gradient):
+    v = (normal(8, 1, 2, 3) * scale).float().requires_grad_()
+    upstream = normal(8, 1, 2, 3, seed=1)
+    leaky_squash(v, 0.1, None, gradient).backward(upstream.float())
+    exact = v.detach().double().requires_grad_()
+    leaky_squash(exact, 0.1, None, gradient).backward(upstream)
+    assert_close_in_norm(v.grad, exact.grad, 1e-6, "gradient")
+
+
+@pytest.mark.parametrize("gradient", ["exact", "diagonal"])
+def test_capsules_whose_squares_overflow_have_no_finite_gradient(gradient):
+    v = torch.full((1, 2, 3), 1e20, requires_grad=True)
+    leaky_squash(v, 0.1, None, gradient).sum().backward()
+    assert v.grad.isnan().all()
+
+
 @pytest.mark.parametrize("impl", ["reference", "conv"])
 def test_block_compiles_exports_and_maps(impl):
     u, w = normal(2, 2, 5, 5, 1, 3, 4), normal(3, 3, 2, 3, 1, 4, 5, seed=1)
@@ -140,9 +158,15 @@ def test_refold_is_row_major_and_a_view_where_it_can_be():
         (lambda: refold(torch.zeros(2, 1, 4, 5), (1, 0, 7)), r"shape: expected three sizes .* got \(1, 0, 7\)"),
         (lambda: refold(torch.zeros(4, 5), (1, 4, 5)), r"v: expected at least the 3 capsule dimensions.*\[4, 5\]"),
         (lambda: squash(torch.zeros(2, 3), dim=2), r"dim: expected dimensions of v \[2, 3\], got 2"),
+        (lambda: squash(torch.zeros(2, 3), (-1, -1)), r"dim: expected each .* of v \[2, 3\] once, got \(-1, -1\)"),
+        (lambda: squash(torch.zeros(2, 3), (1, -1)), r"dim: expected each .* of v \[2, 3\] once, got \(1, -1\)"),
         (lambda: squash(torch.zeros(2, 3, dtype=torch.int64)), r"v: expected a floating-point tensor, got torch.int64"),
         (lambda: block(squash_chunk=5), r"squash_chunk: expected a divisor of the capsule's 14 numbers, got 5"),
-        (lambda: block(negative_slope=0.0), r"negative_slope: expected a number above 0, got 0.0"),
+        (lambda: block(squash_chunk=2.0), r"squash_chunk: expected a divisor of the capsule's 14 numbers, got 2.0"),
+        (lambda: block(squash_chunk=True), r"squash_chunk: expected a divisor of the capsule's 14 numbers, got True"),
+        (lambda: block(negative_slope=0.0), r"negative_slope: expected a finite number above 0, got 0.0"),
+        (lambda: block(negative_slope=math.inf), r"negative_slope: expected a finite number above 0, got inf"),
+        (lambda: block(negative_slope=math.nan), r"negative_slope: expected a finite number above 0, got nan"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(call, message):

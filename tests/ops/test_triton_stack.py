@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fused_cases import normal
+from torch.nn.modules.module import register_module_forward_hook
 
 from interpreted import DEVICE
 from purecaps import Layer, PCapsNet, create_model
@@ -174,11 +175,27 @@ def test_what_is_not_covered_is_left_to_single_blocks(weights, blocks):
     assert fused.caps_blocks(u, [torch.zeros(shape, device=DEVICE) for shape in weights], blocks) is None
 
 
-def test_a_hook_on_a_layer_is_called():
+HOOKS = ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"]
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_a_hook_on_a_layer_is_called(kind):
     model, seen = odd_network("triton"), []
-    model.blocks[1].register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    model(images())
-    assert len(seen) == 1
+    layers = [model.blocks[1], model.blocks[2].conv]
+    for layer in layers:
+        getattr(layer, f"register_{kind}")(lambda module, *call: seen.append(module))
+    model(images()).sum().backward()
+    assert set(seen) == set(layers)
+
+
+def test_a_hook_on_all_modules_sees_every_layer():
+    model, seen = odd_network("triton"), []
+    handle = register_module_forward_hook(lambda module, inputs, output: seen.append(module))
+    try:
+        model(images())
+    finally:
+        handle.remove()
+    assert set(model.modules()) - set(seen) == {model.blocks}
 
 
 def test_frozen_weights_and_images_get_no_gradient():

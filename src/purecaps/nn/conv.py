@@ -6,11 +6,23 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, unknown_name
+from purecaps.nn.hooks import is_hooked
 from purecaps.nn.init import check_correlation, fan, initialise
 from purecaps.ops import caps_block, caps_conv2d, refold, registry
+from purecaps.ops.activation import leaky_squash
 from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Block, Geometry, IntOrPair, Pair
-from purecaps.ops.validation import as_geometry, as_pair, check_gradient, rows_to_fill, shape_text, times
+from purecaps.ops.validation import (
+    as_geometry,
+    as_pair,
+    check_chunk,
+    check_gradient,
+    check_slope,
+    is_count,
+    rows_to_fill,
+    shape_text,
+    times,
+)
 
 COEFFICIENTS = ("free", "softmax")
 
@@ -171,9 +183,8 @@ class CapsBlock(nn.Module):
         squash_gradient: str = "exact",
     ) -> None:
         super().__init__()
-        if not negative_slope > 0:
-            raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
-        if squash_chunk is not None and squash_chunk < 1:
+        check_slope(negative_slope)
+        if squash_chunk is not None and not is_count(squash_chunk):
             raise ConfigError(f"squash_chunk: expected None or an int >= 1, got {squash_chunk!r}")
         check_gradient(squash_gradient)
         self.conv = CapsConv2d(
@@ -200,6 +211,11 @@ class CapsBlock(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         conv = self.conv
+        if is_hooked(conv):
+            v = conv(u)
+            if self.squash_chunk is not None:
+                check_chunk(self.squash_chunk, v.shape[-3:].numel())
+            return leaky_squash(v, self.negative_slope, self.squash_chunk, self.squash_gradient)
         stride, padding, dilation = conv.geometry
         return caps_block(
             conv.fit(u),

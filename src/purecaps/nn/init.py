@@ -50,8 +50,8 @@ def initialise(
     std = math.sqrt(2 / fan(weight.shape, scheme))
     with torch.no_grad():
         # Drawn in logical order on the CPU, so that one seed gives one network on every device and layout.
-        drawn = torch.empty(weight.shape, dtype=torch.float32).normal_(0, std, generator=generator)
+        drawn = torch.empty(weight.shape, dtype=torch.float32, device="cpu").normal_(0, std, generator=generator)
         if correlation:
-            shared = torch.empty(weight.shape[2:], dtype=torch.float32).normal_(0, std, generator=generator)
+            shared = torch.empty_like(drawn[0, 0]).normal_(0, std, generator=generator)
             drawn = math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * drawn
         weight.copy_(drawn)

@@ -20,13 +20,12 @@ from purecaps.nn.routing.capsules import Capsules
 
 # In numbers, so 256 MiB in float32: a part is large enough to fill a GPU, and a few of its size fit anywhere.
 VOTES_AT_ONCE = 2**26
-CHOICES = ("auto", True, False)
 
 Route = Callable[[Tensor, "Tensor | None", "Tensor | None"], Capsules]
 
 
 def check_recompute(recompute: bool | str, votes_at_once: int) -> None:
-    if recompute not in CHOICES:
+    if not isinstance(recompute, bool) and recompute != "auto":  # 0 and 1 are equal to False and True
         raise ConfigError(f'recompute: expected "auto", True or False, got {recompute!r}')
     if not isinstance(votes_at_once, int) or votes_at_once < 1:
         raise ConfigError(f"votes_at_once: expected an int >= 1, got {votes_at_once!r}")

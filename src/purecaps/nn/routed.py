@@ -180,6 +180,16 @@ class ConvCapsules(nn.Module):
         else:
             self.transform = SummedTransform(in_caps, out_caps, in_pose, out_pose, kernel, std=std)
         self.routing = create_routing(routing, children=children, parents=out_caps, pose_size=out_pose, **options)
+        if window == "channels" and self.routing.reads_activations:
+            raise ConfigError(
+                f'window: expected "capsules" with {routing} routing, which weighs children by their activations, '
+                'got "channels", which have none'
+            )
+        if competition == "positions" and options.get("leaky"):
+            raise ConfigError(
+                'leaky: expected False with competition="positions", where "none of the parents" would be a type by '
+                "itself and take nothing from the others, got True"
+            )
         self.compete: Compete = over_parents
         if competition != "window":
             self.compete = MapCompetition(kernel, self.geometry.stride, types_compete=competition == "map")

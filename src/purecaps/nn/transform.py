@@ -58,7 +58,7 @@ class Transform(nn.Module):
         """Draws new weights from N(0, std^2)."""
         with torch.no_grad():
             # Drawn on the CPU, so that one seed gives one network on every device.
-            self.weight.copy_(torch.empty(self.weight.shape).normal_(0, std, generator=generator))
+            self.weight.copy_(torch.empty(self.weight.shape, device="cpu").normal_(0, std, generator=generator))
 
     def forward(self, children: Tensor) -> Tensor:
         I, _, rows, columns = self.weight.shape
@@ -105,7 +105,7 @@ class SummedTransform(nn.Module):
     def reset_parameters(self, std: float, generator: torch.Generator | None = None) -> None:
         """Draws new weights from N(0, std^2); biases become 0."""
         with torch.no_grad():
-            self.weight.copy_(torch.empty(self.weight.shape).normal_(0, std, generator=generator))
+            self.weight.copy_(torch.empty(self.weight.shape, device="cpu").normal_(0, std, generator=generator))
             self.bias.zero_()
 
     def forward(self, poses: Tensor, geometry: Geometry) -> Tensor:

@@ -84,8 +84,8 @@ class LeakySquash(torch.autograd.Function):
         along = torch.zeros_like(r)
         if grad_y is not None:
             dot = (y.to(r.dtype) * grad_y.to(r.dtype)).sum(dim=ctx.dim, keepdim=True)
-            slope = (torch.exp(-safe) - f) / (safe * safe)  # f'(r) / r
-            along = along + slope / (f * f) * dot
+            # In this order, since f'/r, about 1/r^3, loses its digits from r = 1e13 on, and 1/(f r) is about 1.
+            along = along + (torch.exp(-safe) - f) / (f * safe).square() * dot
         if grad_r is not None:
             along = along + grad_r / (f * safe)
         along = torch.where(known, along, torch.zeros_like(along)).to(y.dtype)
@@ -120,8 +120,9 @@ class DiagonalSquash(torch.autograd.Function):
         a = saved.to(norm_dtype(saved))
         r = length(a, ctx.dim)
         f = squash_factor(r)
-        # As in LeakySquash: where the square would underflow, the second part is dropped and f is the exact limit.
+        # As in LeakySquash, with f a for y: where the square would underflow, the second part is dropped and f is the
+        # exact limit.
         known = r > torch.finfo(r.dtype).tiny ** 0.25
         safe = torch.where(known, r, torch.ones_like(r))
-        slope = torch.where(known, (torch.exp(-safe) - f) / (safe * safe), torch.zeros_like(r))  # f'(r) / r
-        return ((f + slope * a * a) * grad.to(a.dtype)).to(saved.dtype), None
+        along = torch.where(known, (torch.exp(-safe) - f) / (f * safe).square(), torch.zeros_like(r))
+        return ((f + along * (f * a).square()) * grad.to(a.dtype)).to(saved.dtype), None

@@ -16,6 +16,7 @@ from purecaps.ops.validation import (
     check_floating,
     check_gradient,
     check_refold,
+    check_slope,
     shape_text,
 )
 
@@ -79,8 +80,7 @@ def caps_block(
     """
     geometry = as_geometry(stride, padding, dilation)
     check_caps_conv2d(u, w, geometry)
-    if not negative_slope > 0:
-        raise ConfigError(f"negative_slope: expected a number above 0, got {negative_slope!r}")
+    check_slope(negative_slope)
     if squash_chunk is not None:
         check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
     check_gradient(squash_gradient)
@@ -127,6 +127,8 @@ def squash(v: Tensor, dim: int | tuple[int, ...] = (-3, -2, -1)) -> Tensor:
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     if not dims or any(not -v.dim() <= d < v.dim() for d in dims):
         raise ConfigError(f"dim: expected dimensions of v {shape_text(v.shape)}, got {dim!r}")
+    if len({d % v.dim() for d in dims}) < len(dims):
+        raise ConfigError(f"dim: expected each dimension of v {shape_text(v.shape)} once, got {dim!r}")
     # Leaky ReLU of slope 1 is the identity, so this is the fused activation's squash alone.
     return activation.apply_leaky_squash(v, 1.0, dims)
 

@@ -79,8 +79,8 @@ class ChannelsLast(torch.autograd.Function):
         (grad,) = grads
         if grad is None:
             return None, None, None, None, None
-        if torch.is_grad_enabled():
-            return *_differentiable_gradients(ctx, grad), None, None, None
+        if torch.is_grad_enabled() or _is_batched(grad):
+            return *_gradients_by_conv(ctx, grad), None, None, None
         fold, (geometry, negative_slope, chunk) = ctx.fold, ctx.options
         u, w, x, weights, y, f, c = ctx.saved_tensors
         dy, y = fold.images(grad), fold.images(y)
@@ -119,7 +119,8 @@ def _covers_the_map(x: Tensor, weights: Tensor, geometry: Geometry, groups: int)
     As such it is given to oneDNN, as a kernel of one position on one image of N positions. It takes ten times as long
     for the kernel's gradient of the layer as it is, and MKL's products, without AVX-512 on AMD, twice as long.
     """
-    return groups == 1 and x.shape[1:3] == weights.shape[1:3] and geometry.padding == (0, 0)
+    # An empty batch has no positions to be one image of.
+    return len(x) > 0 and groups == 1 and x.shape[1:3] == weights.shape[1:3] and geometry.padding == (0, 0)
 
 
 def _as_positions(images: Tensor) -> Tensor:
@@ -148,13 +149,21 @@ def _in_order_of(u: Tensor, grad: Tensor) -> Tensor:
     return grad if grad.stride() == u.stride() else torch.empty_like(u).copy_(grad)
 
 
-def _differentiable_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients once more as a graph of their own, through "conv": asked for under create_graph alone."""
+def _is_batched(grad: Tensor) -> bool:
+    """Whether it stands for many gradients, as in vectorised Jacobians, which do not go through operations in place."""
+    functions = torch._C._functorch
+    return functions.is_batchedtensor(grad) or functions.is_legacy_batchedtensor(grad)
+
+
+def _gradients_by_conv(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients by a graph of their own, through "conv": for create_graph, which goes on from it, and batches."""
     geometry, negative_slope, chunk = ctx.options
-    # Aliases: were w made from u, the gradient in u itself would count the way through w a second time.
-    u, w = (tensor.view_as(tensor) for tensor in ctx.saved_tensors[:2])
-    y = leaky_squash(conv.caps_conv2d(u, w, geometry), negative_slope, chunk)
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Aliases: were w made from u, the gradient in u itself would count the way through w a second time.
+        u, w = (tensor.view_as(tensor) for tensor in ctx.saved_tensors[:2])
+        y = leaky_squash(conv.caps_conv2d(u, w, geometry), negative_slope, chunk)
     wanted = [tensor for tensor, needed in zip((u, w), ctx.needs_input_grad, strict=False) if needed]
-    found = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
+    found = iter(torch.autograd.grad(y, wanted, grad, create_graph=create_graph))
     grad_u, grad_w = (next(found) if needed else None for needed in ctx.needs_input_grad[:2])
     return grad_u, grad_w

@@ -13,8 +13,9 @@ _VECTOR = 16
 def activate(a: Tensor, negative_slope: float) -> tuple[Tensor, Tensor]:
     """Leaky ReLU and squash of `a` in place; what the gradient needs besides the result.
 
-    With r = |a| and e = expm1(-r), the output is y = f a with f = -e/r, and da = f dy + (f'/r)(a.dy) a. With a = y/f
-    put in, the second part is c (y.dy) y with c = (exp(-r) - f)/e^2.
+    With r = |a| the output is y = f a with f = -expm1(-r)/r, and da = f dy + (f'/r)(a.dy) a. With a = y/f put in, the
+    second part is c (y.dy) y with c = (exp(-r) - f)/(r f)^2. Of r f, not of expm1, which is the same but where squares
+    overflow: there c is NaN, as it is in "conv", and a run that diverges is noticed.
 
     Args:
         a: [L, M, R, G, O, Q]; a squash runs over M, G and Q.
@@ -24,11 +25,10 @@ def activate(a: Tensor, negative_slope: float) -> tuple[Tensor, Tensor]:
         f and c [L, 1, R, 1, O, 1], one number for what is squashed together.
     """
     F.leaky_relu_(a, negative_slope)
-    # At this length f is 1 to the last digit, and neither e^2 nor what is divided by it underflows.
+    # At this length f is 1 to the last digit, and neither (r f)^2 nor what is divided by it underflows.
     r = _dot(a, a).sqrt_().clamp_min_(torch.finfo(a.dtype).tiny ** 0.25)
-    e = r.neg_().expm1()
-    f = e / r
-    c = r.exp_().sub_(f).div_(e.square_())  # e + 1 for exp(-r) loses the digits of long capsules
+    f = r.neg_().expm1().div_(r)
+    c = r.exp().sub_(f).div_(r.mul_(f).square_())  # -r f + 1 for exp(-r) loses the digits of long capsules
     a.mul_(_spread(f, a))
     return f, c
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -50,6 +52,11 @@ def check_caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> None:
         if tensor.dim() != 7:
             raise ConfigError(f"{name}: expected 7 dimensions {layout}, got {tensor.dim()}: {shape_text(tensor.shape)}")
         check_floating(tensor, name)
+        for axis, size in zip(layout[1:-1].split(", "), tensor.shape, strict=True):
+            if axis != "B" and size < 1:
+                raise ConfigError(
+                    f"{name}: expected {axis} >= 1, got {axis} = {size} in {name} {shape_text(tensor.shape)}"
+                )
     if u.device != w.device:
         raise ConfigError(f"w: expected to be on {u.device}, where u is, got {w.device}")
     # Under autocast the two are cast to one dtype later, so a difference here is what autocast is for.
@@ -95,9 +102,18 @@ def rows_to_fill(v: Tensor, g: int, n: int) -> int:
     return have // (g * n)
 
 
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def check_chunk(chunk: int, numbers: int) -> None:
-    if chunk < 1 or numbers % chunk:
-        raise ConfigError(f"squash_chunk: expected a divisor of the capsule's {numbers} numbers, got {chunk}")
+    if not is_count(chunk) or numbers % chunk:
+        raise ConfigError(f"squash_chunk: expected a divisor of the capsule's {numbers} numbers, got {chunk!r}")
+
+
+def check_slope(negative_slope: float) -> None:
+    if not 0 < negative_slope < math.inf:
+        raise ConfigError(f"negative_slope: expected a finite number above 0, got {negative_slope!r}")
 
 
 def check_gradient(squash_gradient: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from purecaps.ops.tf32 import convolutions_in_tf32, products_in_tf32
+
 
 @contextlib.contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
@@ -18,11 +20,11 @@ def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark
-    allowed = precision != "fp32"
-    cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = allowed, allowed, True
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark = before
+    cudnn, allowed = torch.backends.cudnn, precision != "fp32"
+    before = cudnn.benchmark
+    with convolutions_in_tf32(allowed), products_in_tf32(allowed):
+        cudnn.benchmark = True
+        try:
+            yield
+        finally:
+            cudnn.benchmark = before

@@ -111,8 +111,9 @@ def float32_inside(route: Callable[P, Capsules]) -> Callable[P, Capsules]:
 
     @functools.wraps(route)
     def widened(*args: P.args, **kwargs: P.kwargs) -> Capsules:
-        votes = args[0] if args else kwargs["votes"]
-        assert isinstance(votes, Tensor)
+        votes = args[0] if args else kwargs.get("votes")
+        if not isinstance(votes, Tensor):
+            raise ConfigError(f"votes: expected a tensor {VOTES}, got {type(votes).__name__}")
         device = votes.device.type
         automatic = torch.is_autocast_enabled(device)
         if not automatic and not _is_half(votes):

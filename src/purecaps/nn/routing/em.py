@@ -111,6 +111,7 @@ class EMRouting(Routing):
     """
 
     name = "em"
+    reads_activations = True
 
     def __init__(
         self,

@@ -137,6 +137,7 @@ class FRMSRouting(Routing):
     """
 
     name = "frms"
+    reads_activations = True
 
     def __init__(
         self, children: int | None, parents: int, pose_size: int, *, iterations: int = 2, step: float = 1.0
@@ -163,6 +164,7 @@ class FREMRouting(Routing):
     """
 
     name = "frem"
+    reads_activations = True
 
     def __init__(
         self, children: int | None, parents: int, pose_size: int, *, iterations: int = 2, bandwidth: float = WHOLE_BALL

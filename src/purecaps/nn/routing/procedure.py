@@ -17,6 +17,7 @@ class Routing(nn.Module):
 
     name: str  # under which layers know it
     starts_from_parents = False
+    reads_activations = False  # those of the children
 
     def forward(
         self,

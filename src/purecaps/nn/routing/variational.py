@@ -128,6 +128,7 @@ class VariationalRouting(Routing):
     """
 
     name = "variational"
+    reads_activations = True
 
     def __init__(
         self,

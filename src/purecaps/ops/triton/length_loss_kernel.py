@@ -50,8 +50,9 @@ def length_loss_kernel(
         label = tl.load(labels_ptr + row, mask=inside, other=0)
         true = k[None, :] == label[:, None]
         if MARGIN:
-            missing = tl.maximum(a - score, 0.0)
-            excess = tl.maximum(score - b, 0.0)
+            # Unless told otherwise, a GPU's maximum of NaN and 0 is 0: a network that has diverged would have no loss.
+            missing = tl.maximum(a - score, 0.0, propagate_nan=tl.PropagateNan.ALL)
+            excess = tl.maximum(score - b, 0.0, propagate_nan=tl.PropagateNan.ALL)
             each = tl.where(true, missing * missing, c * excess * excess)
             grad = tl.where(true, -2 * missing, 2 * c * excess)
             losses += tl.sum(tl.where(mask, each, 0.0), axis=1)

@@ -95,3 +95,11 @@ def test_a_seed_is_a_network():
         network.reset_parameters(torch.Generator().manual_seed(seed))
     assert torch.equal(first.classes.transform.weight, second.classes.transform.weight)
     assert not torch.equal(first.classes.transform.weight, other.classes.transform.weight)
+
+
+def test_reconstruction_weighs_twenty_times_the_papers_as_in_the_authors_code():
+    network = create_model("capsnet_dr", in_shape=(1, 20, 20), num_classes=3)
+    images = torch.rand(2, 1, 20, 20)
+    found = network.decoder.penalised(network.class_capsules(images).poses, torch.tensor([0, 2]), images)
+    squares = (found.images - images).square().sum(dim=(1, 2, 3)).mean()
+    torch.testing.assert_close(found.penalty, 20 * 0.0005 * squares)

@@ -141,8 +141,14 @@ def test_random_votes_keep_their_childrens_length_in_kernel_density_networks():
     torch.manual_seed(0)
     network = create_model("frms")
     children = torch.randn(64, 9 * 32, 16) * 0.1
-    means = network.routed[0].transform(children).mean(dim=1)  # [64, 32, 16]
+    means = network.routed[0].transform(network.gains[0] * children).mean(dim=1)  # [64, 32, 16]
     assert means.norm(dim=2).mean().item() == pytest.approx(children.norm(dim=2).mean().item(), rel=0.05)
+
+
+def test_kernel_density_networks_start_from_weights_that_small_steps_can_move():
+    network = create_model("frms")
+    for layer in (*network.routed, network.classes):
+        assert layer.transform.weight.std().item() == pytest.approx(0.1, rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["frms", "idpa_capsnet"])

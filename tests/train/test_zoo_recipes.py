@@ -85,7 +85,7 @@ def test_attention_routing_uses_rmsprop():
 
 
 def test_the_multi_scale_network_decays_its_weights_by_the_gradient():
-    assert_fields(get_recipe("mscaps", CIFAR), optimiser="adam", weight_decay=1e-5, schedule="constant", lr=0.001)
+    assert_fields(get_recipe("mscaps", CIFAR), optimiser="adam", weight_decay=128 * 1e-5, schedule="constant", lr=0.001)
 
 
 def test_variational_routing_takes_the_cross_entropy_of_activations_as_they_are():

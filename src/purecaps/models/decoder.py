@@ -13,7 +13,7 @@ from purecaps.errors import ConfigError
 from purecaps.ops.reference import norm_dtype
 from purecaps.ops.validation import shape_text
 
-SABOUR = (512, 1024)  # Sabour et al. (2017), section 4.1; the factor is theirs too
+SABOUR = (512, 1024)  # Sabour et al. (2017), section 4.1; the factor is theirs too, of the paper
 SABOUR_FACTOR = 0.0005
 
 

@@ -80,8 +80,9 @@ def efficient_capsnet(**options: Any) -> EfficientCapsNet:
 
     Mazzia, Salvetti and Chiaberge (2021), "Efficient-CapsNet: capsule network with self-attention routing".
     Published: 0.26 % on MNIST, mean of single networks, 161K parameters, the decoder not counted. Here: 161,824, and
-    1,573,168 with the decoder; decoder=False leaves it out. All is as in the authors' code (EscVM/Efficient-CapsNet)
-    for 28x28 images. For others the depthwise kernel is as large as the map, 11x11 for CIFAR-10, which makes 168,544
-    parameters; the authors have no network for CIFAR-10.
+    1,573,168 with the decoder; decoder=False leaves it out. Layers and their initial weights are those of the
+    authors' code (EscVM/Efficient-CapsNet) for 28x28 images; the decoder's initial weights, the momentum of batch
+    normalisation and Adam's epsilon are PyTorch's, theirs Keras's. For others the depthwise kernel is as large as the
+    map, 11x11 for CIFAR-10, which makes 168,544 parameters; the authors have no network for CIFAR-10.
     """
     return EfficientCapsNet(**options)

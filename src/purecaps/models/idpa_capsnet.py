@@ -122,7 +122,9 @@ def idpa_capsnet(**options: Any) -> IDPACapsNet:
 
     Tsai, Srivastava, Goh and Salakhutdinov (2020), "Capsules with inverted dot-product attention routing".
     Published: 5.15 % on CIFAR-10 as the mean of several networks, 4.86 % for the best of them; 1.83M parameters.
-    Here: 1,828,817 for CIFAR-10, as in the authors' code (apple/ml-capsules-inverted-attention-routing, "resnet"
-    backbone). They have no network for MNIST: this one has 1,781,585 parameters there.
+    Here: 1,828,817 for CIFAR-10, by the sizes of the authors' code (apple/ml-capsules-inverted-attention-routing,
+    "resnet" backbone). That code reads the windows of a convolutional capsule layer in another order than it stacks
+    them, so that what it routes as a pose are numbers of several places; the published errors are that network's. Here
+    windows are what the paper describes. They have no network for MNIST: this one has 1,781,585 parameters there.
     """
     return IDPACapsNet(**options)

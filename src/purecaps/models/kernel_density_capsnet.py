@@ -6,18 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from purecaps.models.images import MNIST
 from purecaps.models.matrix_capsnet import POSE, MatrixCapsNet
 from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, PrimaryCapsules
+from purecaps.nn.routing import Capsules
 from purecaps.nn.transform import check_sizes
 
 CHANNELS = (64, 64, 64, 128, 128)
 STRIDES = (1, 1, 1, 2, 1)
 CAPSULES = 32
+STD = 0.1  # of initial transforms
 
 
 class KernelDensityCapsNet(MatrixCapsNet):
@@ -58,17 +60,26 @@ class KernelDensityCapsNet(MatrixCapsNet):
         self.stem = nn.Sequential(*layers)
         self.primary = PrimaryCapsules(inputs, capsules, POSE, 3, stride=2, padding=1)
         options: dict[str, Any] = {"routing": routing, "iterations": iterations, "matrix": True}
-        self.routed = nn.ModuleList(
-            [ConvCapsules(capsules, capsules, POSE, POSE, 3, std=_deviation(9 * capsules), **options)]
-        )
+        self.routed = nn.ModuleList([ConvCapsules(capsules, capsules, POSE, POSE, 3, std=STD, **options)])
         height, width = (math.ceil(size / 4) - 2 for size in in_shape[1:])
         children = height * width * capsules
-        self.classes = FullyConnectedCapsules(children, num_classes, POSE, POSE, std=_deviation(children), **options)
+        self.classes = FullyConnectedCapsules(children, num_classes, POSE, POSE, std=STD, **options)
+        self.gains = (_gain(9 * capsules), _gain(children))
+
+    def class_capsules(self, images: Tensor) -> Capsules:
+        poses, activations = self.primary(self.stem(self.standardised(images)))
+        for layer, gain in zip((*self.routed, self.classes), self.gains, strict=True):
+            poses, activations = layer(gain * poses, activations)
+        return Capsules(poses, activations)
 
 
-def _deviation(children: int) -> float:
-    """Of initial transforms. Parents are means of votes: with this, means of random votes are as long as a child."""
-    return float((children / POSE**0.5) ** 0.5)
+def _gain(children: int) -> float:
+    """What votes are multiplied with: parents are means of votes, and so those of random votes are as long as a child.
+
+    A constant, and not the deviation of the initial transforms, which would be 8 to 17: Adam's steps of 0.001 would
+    move weights of that size by a few percent in a whole training.
+    """
+    return float((children / POSE**0.5) ** 0.5) / STD
 
 
 @register_model(in_shape=MNIST, recipe="frms")

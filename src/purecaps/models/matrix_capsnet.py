@@ -173,8 +173,10 @@ def capsnet_em(**options: Any) -> EMCapsNet:
     competition="map", a narrow copy hardly learned (docs/zoo.md). So it is in learning beta_a in units of 5000, without
     which no class could be silenced. Where it differs otherwise, the paper is followed. It multiplies beta_u with
     1 + log(2 pi), moves a mean by nine tenths only, quarters the last layer's inverse temperature, and takes 1 from the
-    primary capsules' activations before the logistic function. Initial deviations of class capsules and beta_u are
-    ours, see `EMCapsNet`.
+    primary capsules' activations before the logistic function. It sums logarithms of variances, where the paper has
+    those of deviations, starts beta_a at -2500 and -5000, has places of about a tenth, and first shares of 1 over the
+    parent types, where here they are 1 over the parents that see a child. Initial deviations of class capsules and
+    beta_u are ours, see `EMCapsNet`.
     """
     return EMCapsNet(**options)
 
@@ -196,8 +198,9 @@ def capsnet_vb(**options: Any) -> VBCapsNet:
 
     Ribeiro, Leontidis and Kollias (2020), "Capsule routing via variational Bayes", also called Capsule-VAE.
     Widths 64, 8, 16, 16 and priors are the defaults of fabio-deep/Variational-Capsule-Routing, where they make 68,714
-    parameters for smallNORB; no error on MNIST is published. What differs: places are added to votes in full, theirs
-    are a hundredth of it.
+    parameters for smallNORB; no error on MNIST is published. What differs: places that are added to votes are 0.17 to
+    0.83 on MNIST, theirs a tenth of (row + 1) / rows; and a child's first shares are 1 over all parents that see it,
+    theirs 1 over the parent types, so that children at the border, which fewer windows see, weigh more here.
     """
     return VBCapsNet(**options)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.nn import CapsBlock, LengthHead
+from purecaps.nn.hooks import is_hooked
 from purecaps.ops.api import caps_blocks
 from purecaps.ops.validation import check_chunk, check_floating, shape_text
 
@@ -193,9 +194,7 @@ class PCapsNet(nn.Module):
         """The last capsules and their lengths before squashing, where the implementation takes all layers together."""
         blocks = self.capsule_blocks()
         convs = [block.conv for block in blocks]
-        # A hook on a layer wants to see that layer called.
-        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in (*blocks, *convs))
-        if hooked or len({conv.impl for conv in convs}) > 1:
+        if any(is_hooked(module) for module in (*blocks, *convs)) or len({conv.impl for conv in convs}) > 1:
             return None
         return caps_blocks(
             convs[0].fit(u), [conv.kernel() for conv in convs], [block.spec for block in blocks], convs[0].impl

@@ -15,6 +15,14 @@ from purecaps.errors import ConfigError, unknown_name
 Builder = Callable[..., nn.Module]
 
 
+class UnknownOptionError(ConfigError):
+    """A network was asked for with an option that it does not have."""
+
+    def __init__(self, model: str, option: str) -> None:
+        super().__init__(f"{model}: has no option {option!r}")
+        self.option = option
+
+
 @dataclass(frozen=True)
 class Entry:
     """A registered network.
@@ -83,4 +91,4 @@ def build_model(
         if "keyword argument" not in str(error) and "multiple values" not in str(error):
             raise
         wrong = str(error).rsplit("'", 2)[-2]
-        raise ConfigError(f"{name}: has no option {wrong!r}") from error
+        raise UnknownOptionError(name, wrong) from error

@@ -32,7 +32,7 @@ BUDGETS: dict[str, Budget] = {
     "table1/zoo-capsnet-dr-nodecoder": Budget(30_000, 3.8),
     "table1/zoo-attncaps": Budget(10_800, 1.2),
     "table1/zoo-capsnet-em": Budget(5_000, 75),
-    "table3/zoo-dcnetpp": Budget(40_000, 8),
+    "table3/zoo-dcnetpp": Budget(39_050, 8),
     "table3/zoo-dcnet": Budget(30_000, 8),
     "table3/zoo-mscaps": Budget(19_500, 10),
     "table3/zoo-capsnet-dr": Budget(15_000, 21),

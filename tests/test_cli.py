@@ -13,6 +13,9 @@ import torch
 from PIL import Image
 
 from purecaps import cli, load_model
+from purecaps.errors import ConfigError
+from purecaps.experiments.run_folder import held
+from purecaps.train.log import ConsoleWatcher
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "2", "--checkpoint-every", "2"]
 VERBS = [
@@ -398,6 +401,57 @@ def test_a_folder_with_a_run_is_not_overwritten(trained, digits_file, capsys):
     assert (trained / "model.safetensors").read_bytes() == before
 
 
+def test_a_folder_where_a_run_failed_before_its_first_checkpoint_can_be_begun_in_anew(here, digits_file, monkeypatch):
+    words = ["train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
+    for code, rate in ((1, "1e38"), (0, "0.001")):
+        monkeypatch.setattr(sys, "argv", ["purecaps", "train", "--lr", rate])
+        assert purecaps(*words, "--lr", rate, "--warmup", "0") == code
+    assert json.loads((here / "run" / "config.json").read_text())["recipe"]["lr"] == 0.001
+    assert json.loads((here / "run" / "result.json").read_text())["command"] == "purecaps train --lr 0.001"
+
+
+def test_a_run_whose_configuration_is_lost_is_not_overwritten_by_another(trained, digits_file, capsys):
+    (trained / "config.json").unlink()
+    words = ["train", "--model", "pcapsnet1", "--data", digits_file, "--out", trained, "--device", "cpu", *QUICK]
+    assert purecaps(*words, "--lr", "0.5") == 1
+    assert "which holds a run; go on with it by --resume" in capsys.readouterr().err
+    assert purecaps(*words, "--lr", "0.5", "--resume") == 1
+    said = capsys.readouterr().err
+    assert "got another one: lr is 0.01, not 0.5" in said
+    assert "starting at step 0" not in said
+    assert not (trained / "config.json").exists(), "expected nothing to be written before the check"
+    assert purecaps(*words, "--resume") == 0
+    assert (trained / "config.json").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--resume"]], ids=["begun", "gone on with"])
+def test_a_folder_that_another_run_is_using_is_refused_in_one_line(here, digits_file, capsys, words):
+    with held(here / "run"):
+        assert purecaps("train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK, *words) == 1
+    said = "purecaps: error: --out: expected a folder that no other run is using, got run\n"
+    assert capsys.readouterr().err == said
+    assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--out", "deep/run"]], ids=["runs", "out"])
+def test_a_run_that_is_refused_leaves_no_folder(here, digits_file, words):
+    assert purecaps("train", "--data", digits_file, "--device", "cpu", *QUICK, *words, "--val-size", "160") == 1
+    assert {path.name for path in here.iterdir()} == {"digits.npz"}
+
+
+def test_the_folder_is_held_while_the_run_trains(here, digits_file, monkeypatch):
+    def start(self, total, done):
+        with pytest.raises(ConfigError, match="no other run is using"), held(here / "run"):
+            pass
+        started.append(True)
+
+    started = []
+    monkeypatch.setattr(ConsoleWatcher, "start", start)
+    assert purecaps("train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 0
+    assert started == [True]
+    assert not (here / "run" / ".lock").exists()
+
+
 @pytest.mark.parametrize(("option", "value"), [("--model", "pcapsnet0"), ("--lr", "0.5"), ("--seed", "7")])
 def test_going_on_with_other_options_is_refused(trained, capsys, option, value):
     assert purecaps("train", "--out", trained, "--resume", option, value) == 1
@@ -433,6 +487,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(here, digits_file):
     assert list((here / "run" / "checkpoints").iterdir())
 
 
+def interrupt(*args, **options):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_after_the_last_step_says_how_to_go_on(here, digits_file, capsys, monkeypatch):
+    monkeypatch.setattr("purecaps.experiments.run.evaluate", interrupt)
+    assert purecaps("train", "--data", digits_file, "--out", "my run", "--device", "cpu", *QUICK) == 130
+    assert capsys.readouterr().err.endswith("\nstopped; go on with: purecaps train --out 'my run' --resume\n")
+    monkeypatch.undo()
+    assert purecaps("train", "--out", here / "my run", "--resume", "--device", "cpu") == 0
+
+
+def test_ctrl_c_before_anything_is_written_says_so_much_and_leaves_no_folder(here, digits_file, capsys, monkeypatch):
+    monkeypatch.setattr("purecaps.train.loop.prepare", interrupt)
+    assert purecaps("train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 130
+    assert capsys.readouterr().err.endswith("\ninterrupted\n")
+    assert not (here / "run").exists()
+
+
 def test_a_checkpoint_that_hides_a_pickle_is_refused(here, capsys):
     torch.save({"weight": torch.zeros(2)}, "weights.safetensors")
     assert purecaps("eval", "--checkpoint", "weights.safetensors") == 1
@@ -449,6 +522,49 @@ def test_a_set_with_other_classes_is_refused(trained, here, capsys):
     )
     assert purecaps("eval", "--checkpoint", trained, "--data", "two.npz") == 1
     assert "--data: expected the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in capsys.readouterr().err
+
+
+ALLOCATOR = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+            "out of memory: try a lower --batch-size than 16",
+        ),
+        (MemoryError(), "out of memory: try a lower --batch-size than 16"),
+        (RuntimeError(ALLOCATOR), "out of memory: try a lower --batch-size than 16"),
+        (OverflowError("int too big to convert"), "a number is too large: int too big to convert"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_too_much_memory_is_told_in_one_line(here, digits_file, capsys, monkeypatch, fault, message):
+    def fail(*args, **options):
+        raise fault
+
+    monkeypatch.setattr("purecaps.train.loop.prepare", fail)
+    assert purecaps("train", "--data", digits_file, "--device", "cpu", *QUICK) == 1
+    assert capsys.readouterr().err.endswith(f"\npurecaps: error: {message}\n")
+
+
+def test_without_a_batch_size_to_lower_memory_is_told_of_too(here, digits_file, capsys, monkeypatch):
+    def fail(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr("purecaps.data.load", fail)
+    assert purecaps("eval", "--data", digits_file, "--device", "cpu") == 1
+    assert capsys.readouterr().err == "purecaps: error: out of memory\n"
+
+
+def test_a_bug_keeps_its_traceback(here, digits_file, monkeypatch):
+    def fail(*args, **options):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("purecaps.train.loop.prepare", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        cli.main(["train", "--data", str(digits_file), "--device", "cpu", *QUICK])
 
 
 def test_a_full_disk_is_told_in_one_line(here, digits_file, capsys, monkeypatch):

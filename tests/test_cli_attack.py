@@ -46,6 +46,16 @@ def test_it_prints_a_row_for_each_eps_and_writes_numbers_and_a_picture(here, dig
     assert {path.name for path in here.iterdir()} == {"found", "digits.npz"}
 
 
+@pytest.mark.parametrize(("method", "options"), METHODS.items())
+def test_an_eps_given_twice_is_measured_once(here, digits_file, capsys, method, options):
+    words = ["--data", digits_file, "--method", method, "--eps", "0.1,0.3,0.10", *options, "--limit", "5"]
+    assert purecaps("attack", *words, "--device", "cpu") == 0
+    said = capsys.readouterr().out
+    rows = re.findall(r"^ *([\d.]+) +(\d+\.\d\d) +\d+\.\d\d to ", said, re.MULTILINE)
+    assert [row[0] for row in rows] == ["0.1", "0.3"]
+    assert said.endswith(f"{rows[1][1]} % at eps 0.3\n")
+
+
 def test_the_same_seed_gives_the_same_numbers(here, digits_file, capsys):
     words = ["attack", "--data", digits_file, "--method", "pgd", "--steps", "1", "--eps", "0.05,0.1", "--device", "cpu"]
     tables = []

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from filelock import FileLock
 
 from purecaps import cli
 from purecaps.experiments.paper import ENTRIES
@@ -71,6 +72,15 @@ def test_a_time_limit_that_leaves_work_has_an_exit_code_of_its_own(here, capsys,
     assert "0 of 3 jobs done" in said.out
     assert "not finished: table2/pcapsnet1-paper, table2/pcapsnet1-authors, table2/pcapsnet1-best" in said.err
     assert (here / "results-tiny" / "report.html").is_file(), "a report is written all the same"
+
+
+def test_work_that_another_process_has_is_left_to_it_and_named(here, capsys):
+    lock = here / "work" / "table2" / "pcapsnet1-best.lock"
+    lock.parent.mkdir(parents=True)
+    words = ("reproduce", "table2", "--only", "pcapsnet1-best", "--scale", "tiny", "--device", "cpu", "--work", "work")
+    with FileLock(lock):
+        assert purecaps(*words) == 75
+    assert "left to other processes: table2/pcapsnet1-best" in capsys.readouterr().err
 
 
 def test_a_machine_without_a_gpu_leaves_out_what_needs_one(here, capsys):

@@ -3,7 +3,7 @@
 import os
 
 # A capsule layer on a CPU is many short parallel loops. By default OpenMP's threads spin for milliseconds at the end of
-# each, so that another busy program makes training fifty times slower; spinning for microseconds instead costs a tenth.
+# each, so that another busy program makes training up to ten times slower; spinning for microseconds costs a tenth.
 # It is read when torch is imported, and whoever has set either knows better.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

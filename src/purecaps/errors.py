@@ -29,16 +29,16 @@ class UnknownNameError(PurecapsError, KeyError):
         return str(self.args[0])
 
 
-def unknown_name(kind: str, got: str, known: Iterable[str]) -> UnknownNameError:
+def unknown_name(kind: str, got: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not in `known`, with the nearest names first.
 
     Args:
         kind: what the name was to name, as the user calls it ("model", "data set").
-        got: the name that was given.
+        got: what was given for a name.
         known: the names that exist.
     """
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    near = [lower[name] for name in difflib.get_close_matches(got.lower(), lower, n=3, cutoff=0.5)]
+    near = [lower[name] for name in difflib.get_close_matches(str(got).lower(), lower, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return UnknownNameError(f"unknown {kind} {got!r}: {hint}known: {', '.join(names)}")

@@ -166,3 +166,11 @@ def test_load_takes_a_path_but_no_image_size_with_it(tmp_path: Path) -> None:
     assert len(data.load(path).train) == len(data.load(str(path)).train) == 7
     with pytest.raises(ConfigError, match=re.escape("image_size: expected only with a folder of images, got (5, 9)")):
         data.load(path, image_size=(5, 9))
+
+
+@pytest.mark.parametrize("which", ["train_labels", "test_labels"])
+def test_a_label_far_beyond_all_classes_is_refused_before_they_are_named(tmp_path: Path, which: str) -> None:
+    contents = arrays(5, 9)
+    contents[which] = contents[which].astype(np.int64)
+    contents[which][0] = 20_000_000
+    assert_refused(npz(tmp_path, contents), f"{which}: expected class numbers below 65536, got 20000000")

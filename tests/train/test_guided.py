@@ -8,7 +8,7 @@ from purecaps.errors import ConfigError
 from purecaps.losses import margin_loss
 from purecaps.models.guided import Guided, eval_batch, stack_obstacle
 from purecaps.models.stack import ModelStack
-from purecaps.train import Recipe, RunConfig, train
+from purecaps.train import Recipe, RunConfig, Trainer, train
 from purecaps.train.loss import loss_and_mistakes
 
 RECIPE = Recipe(steps=12, batch_size=16, lr=0.01, init=None, m_pos=0.9, log_every=1, checkpoint_every=6)
@@ -75,7 +75,8 @@ def test_a_stack_has_each_networks_loss_and_gradients(loss):
 
 @pytest.mark.usefixtures("tiny_networks")
 def test_seeds_of_a_guided_network_train_side_by_side(digits, tmp_path):
-    together = train(RunConfig("reconstructing", "digits", "x", RECIPE, seed=4, seeds=2), digits, tmp_path / "all")
+    config = RunConfig("reconstructing", "digits", "x", RECIPE, seed=4, seeds=2)
+    together = Trainer(config, digits, tmp_path / "all").run()
     assert together.side_by_side == 2
     for position, seed in enumerate((4, 5)):
         alone = train(RunConfig("reconstructing", "digits", "x", RECIPE, seed=seed), digits, tmp_path / str(seed))

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from purecaps.train.log import ConsoleWatcher, describe
+from purecaps.train.log import ConsoleWatcher, MetricsFile, describe
 
 ROW = {"step": 50, "loss": 0.12345, "error": 4.5, "lr": 0.01, "images_per_s": 12345.6, "seconds": 3.0}
 
@@ -36,3 +36,13 @@ def test_without_a_terminal_plain_lines_tell_the_time_left():
 
 def test_a_validation_error_is_told_when_there_is_one():
     assert "val error 1.25 %" in describe({**ROW, "val_error": 1.25})
+
+
+@pytest.mark.parametrize("damaged", [b"5", b"\xff\xfe", b'{"loss": 1}', b'{"step": "two"}', b'{"step": 4, "lo'])
+def test_rows_are_read_up_to_the_first_damaged_one(tmp_path, damaged):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 2}\n' + damaged + b'\n{"step": 6}\n')
+    metrics = MetricsFile(path, from_step=10)
+    metrics.close()
+    assert metrics.rows == [{"step": 2}]
+    assert path.read_text() == '{"step": 2}\n'

@@ -1,5 +1,6 @@
 """The training loop: it learns, it can be stopped anywhere, and going on is exact."""
 
+import itertools
 import json
 import logging
 import math
@@ -71,6 +72,24 @@ def test_metrics_are_written_as_json_lines(digits, tmp_path):
     assert all(math.isfinite(value) for row in rows for value in row.values())
 
 
+def test_validations_and_checkpoints_come_when_asked_for_between_rows_too(digits, tmp_path, monkeypatch):
+    from purecaps.train import loop
+
+    saved, save = [], loop.save_checkpoint
+    monkeypatch.setattr(
+        loop, "save_checkpoint", lambda folder, step, *rest: (saved.append(step), save(folder, step, *rest))
+    )
+    run = train(config(log_every=8, eval_every=5, checkpoint_every=3), digits, tmp_path / "often")
+    assert saved == [3, 6, 9, 12]
+    assert [row["step"] for row in run.history if "val_error" in row] == [5, 10, 12]
+    assert [row["step"] for row in run.history] == [3, 5, 6, 8, 9, 10, 12]
+    usual = train(config(), digits, tmp_path / "usual")
+    assert_same_weights(run.model, usual.model)
+    lengths = (3, 2, 1, 2, 1, 1, 2)
+    mean = sum(row["loss"] * length for row, length in zip(run.history, lengths, strict=True)) / 12
+    assert mean == pytest.approx(sum(row["loss"] for row in usual.history) / 6), "a row is of the steps since the last"
+
+
 @pytest.mark.parametrize("stop", [1, 5, 11])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on_exactly(digits, tmp_path, stop, number):
@@ -82,6 +101,35 @@ def test_an_interrupted_run_goes_on_exactly(digits, tmp_path, stop, number):
     steps = [row["step"] for row in resumed.history]
     assert steps == sorted(set(steps))
     assert steps[-1] == 12
+
+
+def test_a_run_that_is_stopped_while_it_tells_of_a_row_is_saved(digits, tmp_path):
+    class StopAtRow(Silent):
+        def row(self, row):
+            if row["step"] == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="stopped at step 6 of 12"):
+        train(config(), digits, tmp_path, watcher=StopAtRow())
+    assert checkpoints(tmp_path / "checkpoints")[0].name == "step-00000006.safetensors"
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [2, 4, 6]
+
+
+def test_a_run_that_is_stopped_before_its_first_step_can_be_begun_again(digits, tmp_path, monkeypatch):
+    from purecaps.train import loop
+
+    make = loop.make_stepper
+
+    def stopped(*of_run, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return make(*of_run, **options)
+
+    monkeypatch.setattr(loop, "make_stepper", stopped)
+    with pytest.raises(InterruptedRunError, match="stopped at step 0 of 12"):
+        train(config(), digits, tmp_path)
+    assert checkpoints(tmp_path / "checkpoints") == []
+    monkeypatch.undo()
+    assert train(config(), digits, tmp_path).history[0]["step"] == 2
 
 
 def test_the_last_two_checkpoints_are_kept(digits, tmp_path):
@@ -195,7 +243,7 @@ def test_tensorboard_logs_are_written_on_request(digits, tmp_path):
 def test_a_graph_takes_the_same_steps_as_eager_execution(digits, tmp_path, name):
     losses = {}
     for graph in (False, True):
-        recipe = SHORT.replace(steps=50, log_every=5, checkpoint_every=20)
+        recipe = SHORT.replace(steps=50, log_every=5, eval_every=10, checkpoint_every=20)
         run = train(
             RunConfig(name, "digits", "default", recipe), digits, tmp_path / str(graph), device="cuda", graph=graph
         )
@@ -211,3 +259,14 @@ def test_a_graph_goes_on_from_a_checkpoint_with_the_same_data_and_rate(digits, t
     resumed = train(config(), digits, tmp_path / "parts", device="cuda", graph=True)
     assert resumed.history[-1]["lr"] == whole.history[-1]["lr"]
     assert resumed.history[-1]["loss"] == pytest.approx(whole.history[-1]["loss"], rel=1e-3)
+
+
+@pytest.mark.gpu
+def test_a_graph_tells_of_the_same_steps_in_windows_of_any_length(digits, tmp_path):
+    means = []
+    for change in ({}, {"log_every": 8, "eval_every": 5, "checkpoint_every": 3}):
+        run = train(config(**change), digits, tmp_path / str(len(means)), device="cuda", graph=True)
+        ends = [0, *(row["step"] for row in run.history)]
+        lengths = [end - first for first, end in itertools.pairwise(ends)]
+        means.append(sum(row["loss"] * length for row, length in zip(run.history, lengths, strict=True)) / 12)
+    assert means[1] == pytest.approx(means[0], rel=1e-3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from purecaps.data import Dataset, Split
-from purecaps.data.preprocess import fit_zca, global_contrast_normalise
+from purecaps.data.preprocess import channel_stats, fit_zca, global_contrast_normalise
 from purecaps.errors import ConfigError
 from purecaps.train import Recipe
 from purecaps.train.prepare import hold_out, prepare
@@ -38,6 +38,21 @@ def test_standardising_uses_training_images_only(digits):
     kept = hold_out(digits.train, 20)[0].images.double() / 255
     assert prepared.model_options["mean"] == pytest.approx([kept.mean().item()])
     assert prepared.model_options["std"] == pytest.approx([kept.std(correction=0).item()])
+
+
+@pytest.mark.parametrize("pixel_scale", [1 / 255, 1 / 256, 1.0])
+def test_standardised_images_are_the_same_whatever_pixels_are_multiplied_with(digits, pixel_scale):
+    recipe = Recipe(batch_size=160, preprocess="standardise", pixel_scale=pixel_scale)
+    prepared = prepare(digits, recipe, seeds=[0], device="cpu")
+    mean, std = prepared.model_options["mean"][0], prepared.model_options["std"][0]
+    standardised = (prepared.train.batch(0)[0].double() - mean) / std
+    assert float(standardised.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(standardised.std(correction=0)) == pytest.approx(1, abs=1e-5)
+
+
+def test_standardising_usual_pixels_takes_their_statistics_bit_for_bit(digits):
+    prepared = prepare(digits, Recipe(batch_size=8, preprocess="standardise"), seeds=[0], device="cpu")
+    assert (prepared.model_options["mean"], prepared.model_options["std"]) == channel_stats(digits.train.images)
 
 
 def test_whitening_is_fitted_on_training_images_and_applied_to_all():

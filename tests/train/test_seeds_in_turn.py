@@ -1,4 +1,4 @@
-"""Networks that note what they saw: several seeds of them are trained in turn, each as it would be alone."""
+"""Several seeds in turn, each as it would be alone: on a CPU, and networks that note what they saw."""
 
 import json
 
@@ -11,7 +11,7 @@ from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe, RunConfig, make_trainer, train
 from purecaps.train.log import Silent, read_metrics
 from purecaps.train.loop import InterruptedRunError, Trainer
-from purecaps.train.seeds import SeedsInTurn, remove_checkpoints, together
+from purecaps.train.seeds import SeedsInTurn, remove_checkpoints, side_by_side, together
 
 RECIPE = Recipe(
     steps=12,
@@ -102,11 +102,33 @@ def test_a_watcher_sees_all_seeds_as_one_run(digits, tmp_path):
     assert watcher.told == [("start", 12, 0), *rows, ("stop",)]
 
 
-def test_only_what_cannot_be_stacked_is_trained_in_turn(digits, tmp_path):
-    assert isinstance(make_trainer(config(), digits, tmp_path), SeedsInTurn)
+def test_on_a_cpu_several_seeds_are_trained_in_turn(digits, tmp_path):
+    assert isinstance(make_trainer(config(model="pcapsnet1", init="caffe"), digits, tmp_path), SeedsInTurn)
     assert isinstance(make_trainer(config(seeds=1), digits, tmp_path), Trainer)
-    assert isinstance(make_trainer(config(model="cnn_small"), digits, tmp_path), Trainer)
     assert list(tmp_path.iterdir()) == [], "nothing is written before the run"
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "expected"),
+    [("cnn_small", "cuda", True), ("cnn_small", "cpu", False), ("normalised", "cuda", False)],
+)
+def test_seeds_are_side_by_side_on_a_gpu_where_the_network_can_be_stacked(digits, model, device, expected):
+    assert side_by_side(config(model=model), digits, torch.device(device)) is expected
+
+
+@pytest.mark.parametrize("begun_together", [True, False])
+def test_a_run_is_gone_on_with_as_it_was_begun_whatever_the_device(digits, tmp_path, monkeypatch, begun_together):
+    run, watcher = config(model="cnn_small"), Noting()
+    monkeypatch.setattr("purecaps.train.seeds.side_by_side", lambda *of_run: begun_together)
+    whole = train(run, digits, tmp_path)
+    for path in tmp_path.rglob("step-00000012.safetensors"):
+        path.unlink()
+    monkeypatch.setattr("purecaps.train.seeds.side_by_side", lambda *of_run: not begun_together)
+    again = train(run, digits, tmp_path, watcher=watcher)
+    assert watcher.told[0][2] == 8, "expected it to go on from the checkpoint"
+    assert again.side_by_side == whole.side_by_side
+    for left, right in zip(whole.models, again.models, strict=True):
+        assert_same_state(left, right)
 
 
 def test_a_stack_refuses_layers_that_keep_statistics():

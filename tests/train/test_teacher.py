@@ -69,7 +69,7 @@ def test_the_teacher_never_changes_and_is_not_saved(digits, tmp_path):
 
 def test_each_seed_takes_the_steps_it_takes_alone(digits, tmp_path):
     teacher = lenet()
-    together = train(config(5, 2, mixup=0.5), digits, tmp_path / "all", teacher=teacher)
+    together = Trainer(config(5, 2, mixup=0.5), digits, tmp_path / "all", teacher=teacher).run()
     alone = train(config(6, mixup=0.5), digits, tmp_path / "one", teacher=teacher)
     other = train(config(6, mixup=0.5), digits, tmp_path / "other", teacher=lenet(1))
     mine, expected, others = (
@@ -160,6 +160,10 @@ def test_a_teacher_that_does_not_fit_is_refused_before_the_run(digits, tmp_path,
             {"preprocess": "gcn_zca"},
             "teacher: expected .* preprocess gcn_zca off, as the recipe has, got .*file with on",
         ),
+        (
+            {"augment": ("shift:2", "standardise")},
+            "teacher: expected .* augment standardise off, as the recipe has, got .*file with on",
+        ),
         ({"pixel_scale": 1 / 256}, "teacher: expected .* pixel_scale 0.00392157, .* got .*file with 0.00390625"),
     ],
 )
@@ -202,7 +206,7 @@ def test_compiled_steps_are_those_of_the_eager_run(digits, tmp_path):
 def test_a_graph_takes_the_same_steps_as_eager_execution(digits, tmp_path, name, seeds):
     torch.manual_seed(0)
     teacher = create_model(name, in_shape=(1, 28, 28))
-    run = config(seeds=seeds, mixup=0.5, steps=50, log_every=5)
+    run = config(seeds=seeds, mixup=0.5, steps=50, log_every=5, checkpoint_every=5)
     eager, graph = (
         [
             row["loss"]

@@ -19,7 +19,7 @@ from purecaps.cli.models import models
 from purecaps.cli.predict import predict
 from purecaps.cli.quantise import quantise
 from purecaps.cli.reproduce import reproduce
-from purecaps.cli.support import log_to_stderr, one_line_errors, out
+from purecaps.cli.support import INTERRUPTED, log_to_stderr, one_line_errors, out, say
 from purecaps.cli.train import train
 
 __all__ = ["app", "main"]
@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="replace")
     with one_line_errors(debug):
         code = app([word for word in words if word != "--debug"], prog_name="purecaps", standalone_mode=False)
+    if code == INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
+        say("interrupted")
     raise SystemExit(code or 0)
 
 

@@ -119,7 +119,8 @@ def attack(
         runs.write_json(out_dir / "attack.json", {**about, **result.as_dict()})
         save(attack_picture(result, dataset.class_names, title=title), out_dir / "attack.png")
         out.print(f"written to {out_dir}", soft_wrap=True)
-    out.print(f"accuracy: {result.clean.accuracy:.2f} % clean, {result.points[-1].accuracy:.2f} % at eps {sizes[-1]:g}")
+    last = result.points[-1]
+    out.print(f"accuracy: {result.clean.accuracy:.2f} % clean, {last.accuracy:.2f} % at eps {last.eps:g}")
 
 
 def _parse_eps(text: str) -> list[float]:
@@ -129,7 +130,7 @@ def _parse_eps(text: str) -> list[float]:
         raise ConfigError(f"--eps: expected numbers with commas between, got {text!r}") from error
     for size in sizes:
         check_eps(size)
-    return sizes
+    return list(dict.fromkeys(sizes))  # each once, in the order given
 
 
 def _load_source(text: str, target: TrainedModel) -> TrainedModel:

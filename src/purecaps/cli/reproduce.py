@@ -106,8 +106,11 @@ def _finish(tally: Tally, total: int) -> None:
     if tally.failed:
         texts = "; ".join(f"{name}: {reason}" for name, reason in tally.failed.items())
         raise PurecapsError(f"{len(tally.failed)} failed: {texts}")
+    if tally.elsewhere:
+        say(f"left to other processes: {', '.join(tally.elsewhere)}")
     if tally.unfinished:
         say(f"not finished: {', '.join(tally.unfinished)}; the same command goes on")
+    if tally.elsewhere or tally.unfinished:
         raise typer.Exit(UNFINISHED)
 
 

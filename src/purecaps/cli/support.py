@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -116,6 +117,14 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return (int(parts[0]), int(parts[-1]))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the machine had no memory left; a CPU's allocator and Apple's say so in words only."""
+    words = ("DefaultCPUAllocator", "out of memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(each in str(error) for each in words)
+    )
+
+
 @contextlib.contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
     """Turns a user's mistake into one line on stderr and a non-zero exit; a bug keeps its traceback."""
@@ -137,7 +146,15 @@ def one_line_errors(debug: bool) -> Iterator[None]:
             raise
         say(f"purecaps: error: {error.filename or 'writing'}: {error.strerror}")
         raise SystemExit(1) from error
+    except OverflowError as error:
+        if debug:
+            raise
+        say(f"purecaps: error: a number is too large: {error}")
+        raise SystemExit(1) from error
     except Exception as error:
+        if is_out_of_memory(error) and not debug:
+            say("purecaps: error: out of memory")
+            raise SystemExit(1) from error
         # Typer's own errors (an unknown option, a word where a number should be); their class moves between versions.
         if debug or not hasattr(error, "format_message"):
             raise

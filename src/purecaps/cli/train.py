@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from dataclasses import replace
@@ -12,13 +13,14 @@ import typer
 
 from purecaps import data
 from purecaps.cli.options import Device
-from purecaps.cli.support import err, out, parse_size, recipe_options, say
+from purecaps.cli.support import err, is_out_of_memory, out, parse_size, recipe_options, say
 from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
-from purecaps.errors import ConfigError, unknown_name
+from purecaps.errors import ConfigError, PurecapsError, unknown_name
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.experiments import run as runs
+from purecaps.experiments.run_folder import held, holds_run
 from purecaps.models.registry import get_entry
 from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
 from purecaps.train.log import ConsoleWatcher
@@ -75,11 +77,14 @@ def train(
         "channels": channels,
         "teacher": None if teacher is None else str(_weights(teacher)),
     }
-    config, dataset, folder = _configure(asked, overrides, out_dir, resume)
-    name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
-    say(f"{name}: {folder}")
-    try:
-        outcome = runs.run(
+    with contextlib.ExitStack() as stack:
+        if out_dir is not None:  # before it is looked at: another process could be at it
+            stack.enter_context(held(out_dir))
+        config, dataset = _configure(asked, overrides, out_dir, resume)
+        folder = out_dir or stack.enter_context(held(_usual_folder(config), new=True))
+        name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
+        say(f"{name}: {folder}")
+        outcome = _run(
             config,
             dataset,
             folder,
@@ -92,10 +97,6 @@ def train(
             command=shlex.join(["purecaps", *sys.argv[1:]]),
             say=say,
         )
-    except InterruptedRunError as stop:
-        raise InterruptedRunError(
-            f"{stop}; go on with: purecaps train --out {shlex.quote(str(folder))} --resume"
-        ) from stop
     if config.seeds > 1:
         _print_seeds(config, outcome)
         return
@@ -103,6 +104,24 @@ def train(
     out.print(f"weights: {folder / 'model.safetensors'}", soft_wrap=True)
     out.print(f"report: {folder / 'report.html'}", soft_wrap=True)
     out.print(f"test error: {outcome.errors[0]:.2f} %")
+
+
+def _run(config: RunConfig, dataset: Dataset, folder: Path, **options: Any) -> runs.Outcome:
+    """The run; where it is stopped, with the command that goes on with it."""
+    go_on = f"go on with: purecaps train --out {shlex.quote(str(folder))} --resume"
+    try:
+        return runs.run(config, dataset, folder, **options)
+    except InterruptedRunError as stop:
+        raise InterruptedRunError(f"{stop}; {go_on}") from stop
+    except KeyboardInterrupt as stop:  # before or after the steps, where nothing waits for them to end
+        if not (folder / "config.json").is_file():
+            raise
+        raise InterruptedRunError(f"stopped; {go_on}") from stop
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        size = config.recipe.batch_size
+        raise PurecapsError(f"out of memory: try a lower --batch-size than {size}") from error
 
 
 def _print_seeds(config: RunConfig, outcome: runs.Outcome) -> None:
@@ -114,8 +133,8 @@ def _print_seeds(config: RunConfig, outcome: runs.Outcome) -> None:
 
 def _configure(
     asked: dict[str, Any], overrides: dict[str, Any], out_dir: Path | None, resume: bool
-) -> tuple[RunConfig, Dataset, Path]:
-    """The run that the options mean, its data and its folder; with --resume, the run that is there."""
+) -> tuple[RunConfig, Dataset]:
+    """The run that the options mean, and its data; with --resume, the run that is there."""
     given = {name: value for name, value in asked.items() if value is not None}
     source = given.get("data")
     if source is not None and source not in SPECS and Path(source).exists():
@@ -133,8 +152,8 @@ def _configure(
                     f"--{option}: expected {same[name]!r}, as the run in {out_dir} was begun with, got {value!r}; "
                     "leave it out or start another run"
                 )
-        return config, _load_data(config), saved.parent
-    if saved is not None and saved.is_file():
+        return config, _load_data(config)
+    if out_dir is not None and not resume and holds_run(out_dir):
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
     entry = get_entry(given.setdefault("model", "pcapsnet2"))
     config = RunConfig(**{"data": "mnist", "recipe_name": entry.recipe, **given})
@@ -147,9 +166,9 @@ def _configure(
         )
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
-    if resume:
+    if resume and out_dir is not None and not holds_run(out_dir):
         say(f"nothing to go on with in {out_dir}: starting at step 0")
-    return replace(config, recipe=recipe), dataset, out_dir or _new_folder(config)
+    return replace(config, recipe=recipe), dataset
 
 
 def _weights(path: Path) -> Path:
@@ -161,9 +180,5 @@ def _load_data(config: RunConfig) -> Dataset:
     return data.load(config.data, image_size=config.image_size, channels=config.channels)
 
 
-def _new_folder(config: RunConfig) -> Path:
-    stem = f"{config.model}-{Path(config.data).stem}-{config.recipe_name}-seed{config.seed}"
-    number = 1
-    while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
-        number += 1
-    return folder
+def _usual_folder(config: RunConfig) -> Path:
+    return Path("runs") / f"{config.model}-{Path(config.data).stem}-{config.recipe_name}-seed{config.seed}"

@@ -21,6 +21,8 @@ _NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 _CHANNELS = (1, 3)
+# Every class has a name and an output of the network: one label gone wrong would take all memory for them.
+MOST_CLASSES = 2**16
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Dataset:
@@ -46,6 +48,9 @@ def load_arrays(path: str | os.PathLike[str]) -> Dataset:
             Split(_images(arrays[images], images), _labels(arrays[labels], labels))
             for images, labels in (names[:2], names[2:])
         )
+        for name, split in ((names[1], train), (names[3], test)):
+            if (highest := int(split.labels.max())) >= MOST_CLASSES:
+                raise DataError(f"{name}: expected class numbers below {MOST_CLASSES}, got {highest}")
         count = 1 + max(int(train.labels.max()), int(test.labels.max()))
         return Dataset(file.stem, train, test, tuple(map(str, range(count))))
     except DataError as fault:

@@ -19,6 +19,8 @@ from torch import Tensor
 from purecaps.data.random import uniform
 from purecaps.errors import ConfigError
 
+MOST_PIXELS = 4096  # more would be zeros around the image, and take all memory
+
 
 @dataclass(frozen=True)
 class Transform(ABC):
@@ -55,6 +57,8 @@ class Transform(ABC):
         value = getattr(self, field)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
             raise ConfigError(f"{self.name}: {field} must be a whole number >= {at_least}, got {value!r}")
+        if value > MOST_PIXELS:
+            raise ConfigError(f"{self.name}: {field} must be a whole number <= {MOST_PIXELS}, got {value!r}")
 
     def _require_range(self, field: str, high: float = math.inf) -> None:
         value = getattr(self, field)

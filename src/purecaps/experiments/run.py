@@ -9,7 +9,7 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from torch import nn
 
 from purecaps._version import __version__
 from purecaps.data.types import Dataset
+from purecaps.errors import CheckpointError
 from purecaps.evaluate import Result, evaluate, pictures, write_report
 from purecaps.evaluate.trained import WEIGHTS
+from purecaps.experiments.run_folder import holds_run
 from purecaps.files import atomic_write
 from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo, save_model
@@ -94,6 +96,8 @@ def run(
         compile=compile,
         teacher=teacher,
     )
+    if not holds_run(out) and not is_of(config, out):
+        (out / "command.txt").unlink(missing_ok=True)  # of a run that failed before its first checkpoint
     config.save(out / "config.json")
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()
@@ -124,13 +128,24 @@ def run(
     return outcome
 
 
+def is_of(config: RunConfig, out: Path) -> bool:
+    """Whether what was begun in `out`, if anything, is this run."""
+    path = out / "config.json"
+    try:
+        return not path.is_file() or RunConfig.load(path) == config
+    except CheckpointError:  # damaged
+        return False
+
+
 def first_command(out: Path, command: str) -> str:
     """The command that the run in `out` was begun with, which a later one that goes on with it does not replace."""
     path = out / "command.txt"
+    # A path need not be UTF-8; Python keeps its other bytes as surrogates.
+    how = {"encoding": "utf-8", "errors": "surrogateescape"}
     if not path.is_file():
         with atomic_write(path) as temporary:
-            temporary.write_text(command + "\n")
-    return path.read_text().strip()
+            temporary.write_text(command + "\n", **how)
+    return path.read_text(**how).strip()
 
 
 def info_of(config: RunConfig, dataset: Dataset, trained: TrainedRun, record: dict[str, Any]) -> ModelInfo:
@@ -191,6 +206,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 def versions(device: torch.device) -> dict[str, str]:
     """Hardware and software a run was made with."""
+    threads = torch.get_num_threads()
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
     return {
         "purecaps": __version__,
@@ -198,8 +214,13 @@ def versions(device: torch.device) -> dict[str, str]:
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "platform": platform.system(),
-        "hardware": hardware if device.type == "cuda" else f"{hardware}, {torch.get_num_threads()} threads",
+        "hardware": hardware if device.type == "cuda" else f"{hardware}, {threads} thread{'s' if threads != 1 else ''}",
     }
+
+
+def on_cpu(versions: Mapping[str, str]) -> bool:
+    """Whether what `versions` describes was computed on a CPU."""
+    return versions["hardware"].endswith(("thread", "threads"))
 
 
 def cpu_name() -> str:
@@ -245,7 +266,8 @@ def write_run_report(config: RunConfig, outcome: Outcome, dataset: Dataset, reco
     trained, result = outcome.trained, outcome.results[0]
     summary = {"Training time": f"{trained.seconds:,.0f} s"}
     if config.seeds > 1:
-        summary[f"Test error, {config.seeds} seeds"] = mean_and_spread(outcome.errors)
+        summary["Test error"] = f"{mean_and_spread(outcome.errors)}, {config.seeds} seeds"
+        summary[f"Seed {config.seed}, shown below"] = f"{result.error_rate:.2f} %"
     write_report(
         outcome.out / "report.html",
         title=f"{config.model} on {Path(config.data).name}",

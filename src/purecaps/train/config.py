@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from purecaps.errors import CheckpointError, ConfigError
 from purecaps.files import atomic_write
+from purecaps.models.registry import UnknownOptionError, build_model, get_entry
 from purecaps.train.recipe import Recipe
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -49,10 +51,26 @@ class RunConfig:
             raise ConfigError(f"seed: expected an int in [0, 2^63), got {self.seed}")
         if not 1 <= self.seeds <= 1000:
             raise ConfigError(f"seeds: expected an int in [1, 1000], got {self.seeds}")
+        if self.seed + self.seeds > 2**63:
+            raise ConfigError(f"seed: expected at most 2^63 - {self.seeds} with {self.seeds} seeds, got {self.seed}")
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
         return tuple(range(self.seed, self.seed + self.seeds))
+
+    def new_network(self, in_shape: tuple[int, int, int], num_classes: int, options: Mapping[str, Any]) -> nn.Module:
+        """The run's network with random weights: with the recipe's options and these."""
+        asked = self.recipe.model_options()
+        try:
+            return build_model(self.model, in_shape, num_classes, {**asked, **options})
+        except UnknownOptionError as error:
+            if error.option not in asked:
+                raise
+            raise ConfigError(
+                f"recipe: expected one without {error.option} for {self.model}, which has no such option, got "
+                f"{self.recipe_name!r} with {error.option} {asked[error.option]!r}; "
+                f"its own recipe is {get_entry(self.model).recipe!r}"
+            ) from error
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -76,7 +94,7 @@ class RunConfig:
     def load(cls, path: Path) -> RunConfig:
         try:
             return cls.from_dict(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError) as error:
             raise CheckpointError(f"{path}: expected the configuration of a run, got {error}") from error
 
 

@@ -37,15 +37,18 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """The rows of a metrics file; a last line cut off by a kill is left out."""
+    """The rows of a metrics file, up to the first line that is none, such as a last one cut off by a kill."""
     if not path.is_file():
         return []
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    rows: list[Row] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError:
             break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int | float):
+            break
+        rows.append(row)
     return rows
 
 
@@ -127,8 +130,7 @@ def require_tensorboard() -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError(
-            "--tensorboard: expected the package tensorboard, which is not installed; "
-            'pip install "purecaps[tensorboard]"'
+            "--tensorboard: expected the package tensorboard, which is not installed; pip install tensorboard"
         ) from error
     return SummaryWriter
 

@@ -23,7 +23,6 @@ from purecaps.data.types import Dataset, Split
 from purecaps.errors import ConfigError, DataError, PurecapsError
 from purecaps.malloc import keep_freed_memory
 from purecaps.models.guided import eval_batch
-from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State, read_newest, restore, save_checkpoint
@@ -135,10 +134,11 @@ class Trainer:
         self.state = State(self.model, make_optimiser(self.model, self.recipe), self.averaged)
         self.step, self.meter = 0, Meter(device)
         self._stop_asked = False
+        self._begun = self._read_checkpoint()
 
     def _new_network(self, seed: int) -> nn.Module:
         torch.manual_seed(seed)
-        return build_model(self.config.model, self.prepared.train.in_shape, self.num_classes, self.model_options)
+        return self.config.new_network(self.prepared.train.in_shape, self.num_classes, self.prepared.model_options)
 
     def run(self) -> TrainedRun:
         """Takes all steps that are left."""
@@ -164,14 +164,21 @@ class Trainer:
                     compile=self.compile,
                     teacher=self.teacher,
                 )
-                while self.step < self.recipe.steps:
+                saved = self.step
+                while self.step < self.recipe.steps and not self._stop_asked:
                     row = self._window(stepper)
                     metrics.add(row)
                     self.watcher.row(row)
                     if board is not None:
                         board.add(row)
-                    if self._stop_asked:
-                        raise InterruptedRunError(f"stopped at step {self.step} of {self.recipe.steps}")
+                    if self._due(self.recipe.checkpoint_every):
+                        self._save()
+                        saved = self.step
+                # Not in the loop: it may be asked to stop at any line there, after a look at whether to save too.
+                if self._stop_asked:
+                    if saved < self.step:
+                        self._save()
+                    raise InterruptedRunError(f"stopped at step {self.step} of {self.recipe.steps}")
         except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
         finished = [network.eval() for network in self._evaluated_networks()]
@@ -192,9 +199,12 @@ class Trainer:
         return stack.enter_context(TensorBoard(self.out / "tensorboard", from_step=self.step))
 
     def _window(self, stepper: Stepper) -> Row:
-        """Steps up to the next row of metrics, with the validation and the checkpoint due at its end."""
+        """Steps up to where a row, a validation or a checkpoint is due, and the row of metrics since the one before."""
         recipe, begun, first = self.recipe, time.perf_counter(), self.step
-        end = min(_next_multiple(first, recipe.log_every), recipe.steps)
+        ends = (
+            _next_multiple(first, every) for every in (recipe.log_every, recipe.eval_every, recipe.checkpoint_every)
+        )
+        end = min(recipe.steps, *ends)
         losses, mistakes = stepper(first, end, self._keep_going)
         _stop_if_not_finite(losses, first, self.prepared.train)
         self.step = first + len(losses)
@@ -209,12 +219,10 @@ class Trainer:
             "images_per_s": images * len(self.config.all_seeds) / taken,
             "seconds": self.meter.seconds,
         }
-        if self._due(first, recipe.eval_every):
+        if self._due(recipe.eval_every):
             for prefix, loader in (("val", self.prepared.val), ("train", self.prepared.probe)):
                 row |= self._looked_at(prefix, loader)
             self.meter.forget_peak()
-        if self._due(first, recipe.checkpoint_every) or self._stop_asked:
-            self._save()
         return row
 
     def _looked_at(self, prefix: str, loader: DeviceLoader | None) -> Row:
@@ -234,9 +242,8 @@ class Trainer:
             row |= {f"{name}/{seed}": value for seed, value in zip(self.config.all_seeds, values.tolist(), strict=True)}
         return row
 
-    def _due(self, first: int, every: int) -> bool:
-        # A window may end past a multiple of `every`, when the two do not divide each other.
-        return self.step // every > first // every or self.step == self.recipe.steps
+    def _due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.recipe.steps
 
     def _keep_going(self, step: int) -> bool:
         self.watcher.advance(step)
@@ -253,11 +260,12 @@ class Trainer:
                     parameter.copy_(self.averaged[name])
         return model.unstack() if isinstance(model, ModelStack) else [model]
 
-    def _resume(self) -> None:
+    def _read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What there is to go on from; refused where it is of another run."""
         found = read_newest(self.out / "checkpoints")
         if found is None:
-            return
-        tensors, meta = found
+            return None
+        _, meta = found
         require_same_run(self.config, RunConfig.from_dict(meta["config"]), str(self.out))
         if meta["data_digest"] != self.data_digest:
             raise DataError(
@@ -266,6 +274,12 @@ class Trainer:
             )
         if meta.get("teacher_digest") != self._teacher_digest:
             raise ConfigError(f"teacher: expected the network that the run in {self.out} learned from, got another one")
+        return found
+
+    def _resume(self) -> None:
+        if self._begun is None:
+            return
+        (tensors, meta), self._begun = self._begun, None
         restore(self.state, tensors, what=str(self.out))
         self.step = meta["step"]
         self.meter.restore(meta)

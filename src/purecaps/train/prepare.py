@@ -104,8 +104,12 @@ def prepare(dataset: Dataset, recipe: Recipe, *, seeds: Sequence[int], device: t
     options: dict[str, Any] = {}
     if recipe.preprocess == "standardise":
         mean, std = channel_stats(train_split.images)
+        unit = 255 * recipe.pixel_scale  # what a white pixel is to the network; exactly 1 for 1/255
         # A channel that never changes has no deviation to divide by: one grey level stands in for it.
-        options = {"mean": mean, "std": tuple(max(value, 1 / 255) for value in std)}
+        options = {
+            "mean": tuple(value * unit for value in mean),
+            "std": tuple(max(value, 1 / 255) * unit for value in std),
+        }
     return Prepared(
         train=loader(train_split),
         val=None if val_split is None else loader(val_split),

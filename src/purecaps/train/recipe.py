@@ -19,6 +19,8 @@ OPTIMISERS = ("adamw", "adam", "rmsprop", "sgd", "muon")
 SCHEDULES = ("step", "exponential", "inverse", "milestones", "cosine", "constant")
 PREPROCESSING = ("none", "standardise", "gcn_zca")
 PRECISIONS = ("fp32", "tf32", "bf16")
+MOST_STEPS = 10**8 - 1  # the names of checkpoints have eight digits
+MOST_IMAGES = 2**20  # of a batch: more is a slip of the keyboard
 
 
 def option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -74,7 +76,7 @@ class Recipe:
     precision: str = option("fp32", "Arithmetic of the network", PRECISIONS)
     val_size: int = option(0, "Training images held out to watch the run; never the test set.")
     probe_size: int = option(0, "Training images whose loss is watched beside theirs, untransformed.")
-    log_every: int = option(100, "Steps between two rows of metrics.")
+    log_every: int = option(100, "Most steps between two rows of metrics; a validation and a checkpoint have theirs.")
     eval_every: int = option(2000, "Steps between two validations; also at the end.")
     checkpoint_every: int = option(1000, "Steps between two checkpoints.")
 
@@ -89,6 +91,8 @@ class Recipe:
             "checkpoint_every",
         ):
             self._require(name, "an int >= 1", getattr(self, name) >= 1)
+            most = MOST_IMAGES if name == "batch_size" else MOST_STEPS
+            self._require(name, f"an int up to {most}", getattr(self, name) <= most)
         for name in ("lr", "step_factor", "adam_eps", "scale", "teacher_temperature", "pixel_scale"):
             self._require(name, "a finite number above 0", 0 < getattr(self, name) < math.inf)
         for name in (
@@ -105,6 +109,7 @@ class Recipe:
         self._require("teacher_share", "a number in [0, 1]", 0 <= self.teacher_share <= 1)
         for name in ("weight_decay", "min_lr", "grad_clip", "val_size", "probe_size", "m_neg", "lam", "spread_from"):
             self._require(name, "a finite number >= 0", 0 <= getattr(self, name) < math.inf)
+        self._require("min_lr", f"a number up to lr, {self.lr}", self.min_lr <= self.lr)
         self._require("m_pos", "a number above m_neg", self.m_pos > self.m_neg)
         self._require("spread_to", "a number from spread_from on", self.spread_from <= self.spread_to < math.inf)
         self._require("milestones", "shares between 0 and 1", all(0 < share < 1 for share in self.milestones))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from purecaps.data.transforms import parse
 from purecaps.errors import ConfigError
 from purecaps.losses import LENGTH_SCALE
 from purecaps.models.guided import has_lengths
@@ -48,9 +50,11 @@ class Teacher:
 def load_teacher(path: str | os.PathLike[str], recipe: Recipe) -> tuple[nn.Module, ModelInfo]:
     """Reads a saved network to learn from by a recipe, whose images must be what it was trained on."""
     network, info = load_model(path)
-    # Standardised channels are the network's own affair: with and without, it takes the same images.
+    # Channels that preprocess standardises are the network's own affair: with and without, it takes the same images.
+    # The transform of that name makes other images of them, in training and at test.
     for what, its, ours in (
         ("preprocess gcn_zca", info.preprocess == "gcn_zca", recipe.preprocess == "gcn_zca"),
+        ("augment standardise", _standardises(info.augment), _standardises(recipe.augment)),
         ("pixel_scale", info.pixel_scale, recipe.pixel_scale),
     ):
         if its != ours:
@@ -84,6 +88,10 @@ def digest_of(network: nn.Module) -> str:
         state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         state.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return state.hexdigest()
+
+
+def _standardises(augment: Sequence[str]) -> bool:
+    return not parse(augment).crops_only_at_test
 
 
 def _text(value: float) -> str:

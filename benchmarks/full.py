@@ -3,8 +3,10 @@
     PYTHONPATH=src python benchmarks/full.py FOLDER [--csv benchmarks/results.csv] [--only 'train-*'] [--minutes 8]
 
 Needs a CUDA device, 16 cores and 100 GB of memory. At the batch sizes that matter most all contenders are compared,
-elsewhere those that anyone would choose. Each process writes FOLDER/CASE.csv, .json and .txt; their rows then go to the
-CSV file together, and two pictures are drawn of them.
+elsewhere those that anyone would choose. Each process writes FOLDER/CASE.csv, .json and .txt; the rows of each wave of
+them then go to the CSV file, and two pictures are drawn of all. Nothing is timed while anything is compiled. So each
+wave has a share of the minutes, and most of that to get ready: halfway nothing new is compiled, and at its end what is
+still not ready is stopped, so that the others are timed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from purecaps.evaluate import pictures
-from purecaps.experiments.bench import Growth, Row, append_csv, plots, tables
+from purecaps.experiments.bench import Growth, Row, Turns, append_csv, plots, tables
 
 CHOSEN = "conv graph,compile graph,triton graph,layers graph,one kernel graph,cnn graph"
 GROWING = "conv graph,triton graph"  # others would have to be compiled for each size
@@ -32,6 +34,9 @@ FORWARD = (4096,)
 INFERENCE = (1, 16, 128, 1024, 8192, 65536)
 GROWN = ("pcapsnet2", "pcapsnet0")
 AXES = ("batch", "size", "capsules", "depth")
+SHARES = (1, 2, 1)  # of the waves in the time; the second has the most to compile
+READY = 0.7  # of a wave's time; timing takes less than the rest
+LOCK = "turns.lock"
 
 
 @dataclass(frozen=True)
@@ -70,30 +75,60 @@ def timed(model: str, mode: str, batch: int, *, everything: bool = False) -> Cas
     return Case(f"{mode}-{model}-{batch}", options)
 
 
-def run_wave(cases: list[Case], folder: Path, rounds: int, until: float) -> None:
-    """Starts all of them and waits; those that are not done in time are stopped and have left what they found."""
-    lock = str(folder / "turns.lock")
+def command(case: Case, folder: Path, rounds: int, budget: float) -> list[str]:
+    files = [f"--{kind}={folder / case.name}.{kind}" for kind in ("csv", "json")]
+    how = ["--turns", str(folder / LOCK), "--rounds", str(rounds), "--budget", f"{budget:.0f}"]
+    return [sys.executable, "-m", "purecaps", "bench", *case.options, *how, *files]
+
+
+def run_wave(cases: list[Case], folder: Path, rounds: int, ready: float, until: float) -> None:
+    """Starts all of them and waits; those that are stopped have left what they found.
+
+    Args:
+        cases: what to run.
+        folder: for their files.
+        rounds: how often each way is timed.
+        ready: seconds after which whatever gets ready is stopped, because all others wait for it.
+        until: the time when all are stopped.
+    """
+    turns = Turns(folder / LOCK)
+    begun = time.monotonic()
     running = {}
     for case in cases:
-        files = [f"--{kind}={folder / case.name}.{kind}" for kind in ("csv", "json")]
-        command = [sys.executable, "-m", "purecaps", "bench", *case.options, "--turns", lock, "--rounds", str(rounds)]
         with open(folder / f"{case.name}.txt", "w") as log:
-            running[case.name] = subprocess.Popen([*command, *files], stdout=log, stderr=subprocess.STDOUT)
-    begun = time.monotonic()
+            # A compilation that has begun has as long again.
+            started = command(case, folder, rounds, ready / 2)
+            running[case.name] = subprocess.Popen(started, stdout=log, stderr=subprocess.STDOUT)
     while running:
         for name, process in list(running.items()):
-            if time.monotonic() > until:
+            now, why = time.monotonic(), ""
+            if process.poll() is None:
+                if now > until:
+                    why = ", the time is up"
+                elif now > begun + ready and not turns.is_ready(process.pid):
+                    why = ", was not ready in time"
+                else:
+                    continue
                 process.kill()
-            if process.poll() is not None:
-                del running[name]
-                print(f"{time.monotonic() - begun:5.0f} s  {name}: exit code {process.returncode}", flush=True)
+                process.wait()
+            del running[name]
+            print(f"{now - begun:5.0f} s  {name}: exit code {process.returncode}{why}", flush=True)
         time.sleep(0.2)
 
 
-def rows_in(folder: Path) -> tuple[list[Row], list[Growth]]:
+def clear(cases: list[Case], folder: Path) -> None:
+    """Removes what an earlier run left of the cases, and the rates of what may have been another machine."""
+    for path in (folder / f"{case.name}.{kind}" for case in cases for kind in ("csv", "json", "txt")):
+        path.unlink(missing_ok=True)
+    for path in folder.glob(f"{LOCK}.*"):
+        path.unlink()
+
+
+def rows_in(cases: list[Case], folder: Path) -> tuple[list[Row], list[Growth]]:
+    """What the cases have found, those of them that have written anything."""
     rows: list[Row] = []
     growths: list[Growth] = []
-    for path in (folder / f"{case.name}.json" for wave in waves() for case in wave):
+    for path in (folder / f"{case.name}.json" for case in cases):
         if not path.exists():
             continue
         found = json.loads(path.read_text())
@@ -108,21 +143,31 @@ def rows_in(folder: Path) -> tuple[list[Row], list[Growth]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where each case writes what it found")
-    parser.add_argument("--csv", type=Path, help="append all rows to this file")
+    parser.add_argument("--csv", type=Path, help="append all rows of this run to this file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=8, help="after which what still runs is stopped")
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of the cases' names: train-pcapsnet2-*")
-    parser.add_argument("--report-only", action="store_true", help="only gather what FOLDER holds")
+    parser.add_argument("--report-only", action="store_true", help="only show what FOLDER holds")
     options = parser.parse_args()
+    if options.report_only and options.csv:
+        parser.error("--csv: expected none with --report-only, whose rows the run has appended")
     options.folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
+    asked = [
+        (share, [case for case in wave if any(fnmatch.fnmatch(case.name, pattern) for pattern in options.only)])
+        for share, wave in zip(SHARES, waves(), strict=True)
+    ]
+    asked = [(share, wave) for share, wave in asked if wave]
+    cases = [case for _, wave in asked for case in wave]
     if not options.report_only:
-        for wave in waves():
-            cases = [case for case in wave if any(fnmatch.fnmatch(case.name, pattern) for pattern in options.only)]
-            run_wave(cases, options.folder, options.rounds, until)
-    rows, growths = rows_in(options.folder)
-    if options.csv:
-        append_csv(options.csv, rows)
+        clear(cases, options.folder)
+        for number, (share, wave) in enumerate(asked):
+            # Of what the waves before have left, so that nothing is lost where they took less.
+            time_of_wave = max(0.0, until - time.monotonic()) * share / sum(other for other, _ in asked[number:])
+            run_wave(wave, options.folder, options.rounds, READY * time_of_wave, until)
+            if options.csv:
+                append_csv(options.csv, rows_in(wave, options.folder)[0])
+    rows, growths = rows_in(cases, options.folder)
     usual = [row for row in rows if "," not in row.model]
     if usual:
         pictures.save(plots.plot(usual), options.folder / "bench.png")

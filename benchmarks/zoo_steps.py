@@ -4,7 +4,8 @@
 
 Needs a CUDA device. Every network on its data set by its own recipe (batch size, augmentation, loss, optimiser), the
 whole step as one CUDA graph, with and without torch.compile of network and loss. Each is a process of its own: they
-get ready side by side and are timed one at a time. apply_zoo_steps.py makes budgets of the answers.
+get ready side by side and are timed one at a time, when none gets ready; so one that takes too long to is stopped.
+apply_zoo_steps.py makes budgets of the answers.
 Data is random; only time and memory are measured.
 """
 
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from purecaps.train.step import EagerStepper, GraphStepper, Stepper
 WINDOW = 10  # steps between two looks at the clock
 LEAST_SECONDS = 1.0
 IMAGES = 2000
+TIMING = 0.1  # of the time, at the end, when nothing gets ready any more
 
 
 def stepper_of(system: System, device: torch.device, *, compiled: bool) -> tuple[Stepper, int]:
@@ -87,22 +90,53 @@ def measure(system: System, device: torch.device, turns: Turns, *, compiled: boo
     }  # fmt: skip
 
 
-def apart(system: System, compiled: bool, device: str, lock: str, until: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Limits:
+    """When processes are stopped.
+
+    Args:
+        ready: seconds that each may take to get ready, because the others wait for it.
+        ready_by: the time when none may get ready any more, nor be started.
+        until: the time when all are stopped.
+    """
+
+    ready: float
+    ready_by: float
+    until: float
+
+
+def apart(system: System, compiled: bool, device: str, lock: Path, limits: Limits) -> dict[str, Any]:
     """The same in a process of its own, whose fault ends nothing else."""
     what = {"job": system.name, "compiled": compiled}
-    if time.monotonic() > until:
+    begun = time.monotonic()
+    if begun > limits.ready_by:
         return {**what, "why": "the time is up"}
-    command = [sys.executable, __file__, "-", "--one", system.name, "--lock", lock, "--device", device]
-    command += ["--compiled"] if compiled else []
-    try:
-        left = max(10.0, until - time.monotonic())
-        done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
-    except subprocess.TimeoutExpired:
-        return {**what, "why": "the time is up"}
-    if done.returncode == 0:
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
-    return {**what, "why": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
+    started = command(system, compiled, device, lock)
+    # Files and no pipes: a compiler's process that outlives this one would keep a pipe open.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(started, stdout=out, stderr=log)
+        while process.poll() is None:
+            now, why = time.monotonic(), ""
+            if now > limits.until:
+                why = "the time is up"
+            elif now > min(begun + limits.ready, limits.ready_by) and not Turns(lock).is_ready(process.pid):
+                why = f"was not ready in {now - begun:.0f} s"
+            if why:
+                process.kill()
+                process.wait()
+                return {**what, "why": why}
+            time.sleep(0.2)
+        out.seek(0)
+        log.seek(0)
+        if process.returncode == 0:
+            found: dict[str, Any] = json.loads(out.read().strip().splitlines()[-1])
+            return found
+        return {**what, "why": (log.read().strip().splitlines() or ["no message"])[-1][:200]}
+
+
+def command(system: System, compiled: bool, device: str, lock: Path) -> list[str]:
+    one = [sys.executable, __file__, "-", "--one", system.name, "--lock", str(lock), "--device", device]
+    return [*one, "--compiled"] if compiled else one
 
 
 def main() -> None:
@@ -111,6 +145,7 @@ def main() -> None:
     parser.add_argument("--only", default="*", help="a pattern of job names")
     parser.add_argument("--workers", type=int, default=5, help="networks that get ready at once; memory is their limit")
     parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--ready", type=float, default=150, help="seconds that a network may take to get ready")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--lock", help=argparse.SUPPRESS)
@@ -122,13 +157,14 @@ def main() -> None:
         (system,) = (system for system in SYSTEMS if system.name == options.one)
         print(json.dumps(measure(system, device, Turns(Path(options.lock)), compiled=options.compiled)))
         return
-    until = time.monotonic() + options.seconds
+    begun, seconds = time.monotonic(), options.seconds
+    limits = Limits(options.ready, begun + (1 - TIMING) * seconds, begun + seconds)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.workers) as pool:
-        lock = str(Path(folder) / "turns.lock")
+        lock = Path(folder) / "turns.lock"
         # All as they are first: those numbers are needed, and compiling takes the longest.
         running = [
-            pool.submit(apart, system, compiled, options.device, lock, until)
+            pool.submit(apart, system, compiled, options.device, lock, limits)
             for compiled in (False, True)
             for system in systems
         ]

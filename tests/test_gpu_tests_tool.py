@@ -22,20 +22,59 @@ def test_unmarked(): raise AssertionError("was not asked for")
 """
 
 
+def run(folder, tests, seconds=40):
+    (folder / "test_it.py").write_text(tests)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    command = [sys.executable, str(TOOL), str(folder / "out"), "--workers", "2", "--marker", "slow"]
+    command += ["--seconds", str(seconds)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=55, check=False)
+
+
 @pytest.mark.parametrize(
     ("body", "told", "code"),
     [
         ("pass", "4 passed, 0 failed, 0 skipped, 0 not reached, of 4", 0),
         ("assert False", "3 passed, 1 failed, 0 skipped, 0 not reached, of 4", 1),
         ("time.sleep(60)", "3 passed, 0 failed, 0 skipped, 1 not reached, of 4", 1),
+        ("pytest.skip('no network')", "3 passed, 0 failed, 1 skipped, 0 not reached, of 4", 0),
     ],
 )
 def test_every_marked_test_is_accounted_for(tmp_path, body, told, code):
-    (tmp_path / "test_it.py").write_text(TESTS.format(body=body))
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    command = [sys.executable, str(TOOL), str(tmp_path / "out"), "--workers", "2", "--marker", "slow", "--seconds", "8"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run(tmp_path, TESTS.format(body=body), seconds=20 if "sleep" in body else 40)
     assert done.stdout.splitlines()[-1] == told
     assert done.returncode == code
     if code:
         assert done.stdout.splitlines()[0].endswith(": test_it.py::test_other")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("pytest.skip('needs a CUDA device')", "1 skipped: needs a CUDA device"),
+        ("__import__('atexit').register(__import__('os').abort)", "shard 1: exit code -6"),
+        ("__import__('atexit').register(lambda: __import__('os')._exit(3))", "shard 1: exit code 3"),
+    ],
+)
+def test_a_run_is_no_success_without_a_device_or_where_a_process_breaks(tmp_path, body, told):
+    done = run(tmp_path, TESTS.format(body=body))
+    assert told in done.stdout.splitlines()
+    assert "0 failed" in done.stdout
+    assert done.returncode == 1
+
+
+def test_a_run_in_which_nothing_passed_is_no_success(tmp_path):
+    done = run(tmp_path, "import pytest\npytestmark = pytest.mark.slow\ndef test_it(): pytest.skip('no network')\n")
+    assert done.stdout.splitlines()[-1] == "0 passed, 0 failed, 1 skipped, 0 not reached, of 1"
+    assert done.returncode == 1
+
+
+def test_a_test_that_passes_against_expectation_has_been_reached(tmp_path):
+    done = run(tmp_path, TESTS.format(body="pass").replace("def test_other", "@pytest.mark.xfail\ndef test_other"))
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed, 0 skipped, 0 not reached, of 4"
+    assert done.returncode == 0
+
+
+def test_tests_that_cannot_be_collected_in_time_are_no_success(tmp_path):
+    done = run(tmp_path, "import time\ntime.sleep(60)\n", seconds=3)
+    assert "pytest could not collect the tests in 3 s" in done.stderr
+    assert done.returncode == 1

@@ -3,7 +3,8 @@
     PYTHONPATH=src python tools/gpu_tests.py OUT [--workers 12] [--seconds 500] [--only tests/ops]
 
 Plain pytest, with nothing else installed. Each process writes OUT/shard-K.txt; those that are not done in time are
-stopped. Prints every failure by name, what was not reached, and how many passed; exits with 1 unless all did.
+stopped. Prints every failure by name, what was not reached, processes that broke, and how many passed; exits with 1
+unless all did. Tests may skip themselves, but not for want of a GPU, and not all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import sys
 import time
 from pathlib import Path
 
-OUTCOME = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b", re.MULTILINE)
+OUTCOME = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
+PASSED = ("PASSED", "XPASS")
+NO_DEVICE = "needs a CUDA device"  # as tests/conftest.py says it
+SKIPPED = re.compile(rf"^SKIPPED \[(\d+)\] .*{NO_DEVICE}", re.MULTILINE)
 
 
-def collected(only: list[str], marker: str) -> list[str]:
+def collected(only: list[str], marker: str, seconds: float) -> list[str]:
     """The names of all tests that have the marker."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", marker, *only]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"pytest could not collect the tests in {seconds:g} s")
     if done.returncode:
         sys.exit(f"pytest could not collect the tests (exit code {done.returncode}):\n{done.stdout[-2000:]}")
     return [line for line in done.stdout.splitlines() if "::" in line]
@@ -31,7 +38,7 @@ def collected(only: list[str], marker: str) -> list[str]:
 def start(shard: list[str], number: int, out: Path) -> subprocess.Popen[bytes]:
     names = out / f"shard-{number}.args"
     names.write_text("\n".join(shard) + "\n")
-    command = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", f"@{names}"]
+    command = [sys.executable, "-m", "pytest", "-v", "-ra", "--tb=short", "-p", "no:cacheprovider", f"@{names}"]
     # Each has one of the cores; more threads would only fight over them.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with open(out / f"shard-{number}.txt", "wb") as log:
@@ -48,16 +55,20 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + options.seconds
-    names = collected(options.only, options.marker)
+    names = collected(options.only, options.marker, options.seconds)
     # Neighbours are cases of one test and take alike: they go to different processes.
     shards = [shard for number in range(options.workers) if (shard := names[number :: options.workers])]
     running = [start(shard, number, options.out) for number, shard in enumerate(shards)]
-    for process in running:
+    broken = []
+    for number, process in enumerate(running):
         try:
-            process.wait(max(0.1, until - time.monotonic()))
+            # 1 is of tests that failed, and those are named; 5, no tests, is wrong for a process that was given some.
+            if process.wait(max(0.1, until - time.monotonic())) not in (0, 1):
+                broken.append(f"shard {number}: exit code {process.returncode}")
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            broken.append(f"shard {number}: stopped, the time is up")
     text = "".join((options.out / f"shard-{number}.txt").read_text(errors="replace") for number in range(len(running)))
     outcomes = dict(OUTCOME.findall(text))
     bad = [name for name in names if outcomes.get(name) in ("FAILED", "ERROR")]
@@ -65,9 +76,14 @@ def main() -> None:
     for told, those in (("failed", bad), ("not reached", missing)):
         for name in those:
             print(f"{told}: {name}")
-    passed, skipped = (list(outcomes.values()).count(kind) for kind in ("PASSED", "SKIPPED"))
+    without = sum(int(count) for count in SKIPPED.findall(text))
+    if without:
+        broken.append(f"{without} skipped: {NO_DEVICE}")
+    for line in broken:
+        print(line)
+    passed, skipped = (sum(outcome in kinds for outcome in outcomes.values()) for kinds in (PASSED, ("SKIPPED",)))
     print(f"{passed} passed, {len(bad)} failed, {skipped} skipped, {len(missing)} not reached, of {len(names)}")
-    sys.exit(1 if bad or missing or not names else 0)
+    sys.exit(1 if bad or missing or broken or not passed else 0)
 
 
 if __name__ == "__main__":

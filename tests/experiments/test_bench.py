@@ -280,7 +280,7 @@ def test_the_verb_prints_a_table_and_writes_what_it_is_told(tmp_path, capsys, mo
     assert re.search(r"pcapsnet1 +inference +32 +cpu +\d", printed)
     assert re.search(r"pcapsnet1 +inference +1 +cpu +- ", printed)
     assert "cpu: impl: 'cpu' does not cover this problem (B = 1" in printed
-    assert {path.name for path in tmp_path.iterdir()} == {"r.csv", "p.png", "r.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"r.csv", ".r.csv.lock", "p.png", "r.json"}
     assert len((tmp_path / "r.csv").read_text().splitlines()) == 5
     found = json.loads((tmp_path / "r.json").read_text())
     assert [row["contender"] for row in found["rows"]] == ["conv", "cpu", "conv", "cpu"]

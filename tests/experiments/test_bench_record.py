@@ -2,12 +2,13 @@
 
 import csv
 import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 
 from purecaps.errors import ConfigError, DataError
-from purecaps.experiments.bench import Row, append_csv
+from purecaps.experiments.bench import Row, append_csv, record
 from purecaps.experiments.bench.plots import plot
 from purecaps.experiments.bench.record import COLUMNS, read_csv
 
@@ -32,6 +33,26 @@ def test_rows_are_appended_to_a_csv_file(tmp_path):
     assert (first["min_ms"], first["batch"], first["peak_mib"], first["note"]) == ("1.2346", "128", "", "")
     assert (second["min_ms"], second["n"], second["note"]) == ("", "0", "out of memory, sadly")
     assert path.read_text().count("\n") == 3
+
+
+def test_rows_that_two_append_at_once_are_all_kept(tmp_path, monkeypatch):
+    path = tmp_path / "results.csv"
+    append_csv(path, [ROW])
+    read, has_read = record.read_csv, threading.Event()
+    other = threading.Thread(target=append_csv, args=(path, [FAILED]))
+
+    def read_and_dawdle(path):
+        found = read(path)
+        if not has_read.is_set():
+            has_read.set()
+            other.start()
+            other.join(1)  # time enough to append, for one that does not wait
+        return found
+
+    monkeypatch.setattr(record, "read_csv", read_and_dawdle)
+    append_csv(path, [ROW])
+    other.join()
+    assert [row["contender"] for row in read(path)] == ["conv", "conv", "naive"]
 
 
 def test_rows_of_an_older_version_stay_as_they_were_and_get_blanks(tmp_path):

@@ -1,15 +1,20 @@
 """Benchmarks that share a device: they get ready side by side and are timed one at a time."""
 
 import contextlib
+import fcntl
+import os
 import subprocess
 import sys
+import threading
 import time
 
+import pytest
 from bench_cases import CPU, SMALL, hurry
 
 from purecaps.experiments.bench import Settings, Turns, bench
 from purecaps.experiments.bench.contenders import parse
 from purecaps.experiments.bench.floors import Rates
+from purecaps.experiments.bench.run import Session
 
 # Notes when it is inside, so that the test can see who was there at the same time.
 INSIDE = """
@@ -34,6 +39,10 @@ def stays(path, *plans):
     lines = [line.split() for process in running for line in process.communicate()[0].splitlines()]
     assert all(process.returncode == 0 for process in running)
     return [(kind, float(begin), float(end)) for kind, begin, end in lines]
+
+
+def late_rates(lock, measure):
+    return Turns(lock).once("rates-fp32", Rates, measure)
 
 
 def overlaps(one, other):
@@ -71,6 +80,62 @@ def test_what_one_has_measured_the_others_take_over(tmp_path):
     assert len(made) == 2
 
 
+def test_rates_that_are_known_are_read_while_others_get_ready(tmp_path, monkeypatch):
+    hurry(monkeypatch)
+    turns, found = Turns(tmp_path / "lock"), []
+
+    def ask():
+        found.append(Session(Settings(CPU, turns=turns))._rates("fp32"))
+
+    ask()
+    with turns.getting_ready():
+        late = threading.Thread(target=ask, daemon=True)
+        late.start()
+        late.join(10)
+        assert found == [Rates(1e11, 1e10)] * 2
+
+
+def test_it_is_measured_once_by_several_that_begin_at_a_time_and_alone(tmp_path):
+    lock, made = tmp_path / "lock", []
+
+    def measure():
+        with open(lock) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        time.sleep(0.2)
+        made.append(None)
+        return Rates(1e12, 2e12)
+
+    found = []
+    together = [threading.Thread(target=lambda: found.append(late_rates(lock, measure))) for _ in range(3)]
+    for each in together:
+        each.start()
+    for each in together:
+        each.join(5)
+    assert found == [Rates(1e12, 2e12)] * 3
+    assert len(made) == 1
+
+
+def test_the_first_process_measures_the_rates_of_all_kinds_of_cases(tmp_path, monkeypatch):
+    hurry(monkeypatch)
+    monkeypatch.setattr("purecaps.experiments.bench.run.inference_precision", lambda device: "fp16")
+    turns = Turns(tmp_path / "lock")
+    session = Session(Settings(CPU, rounds=2, turns=turns))
+    assert session._rates("fp32") == Rates(1e11, 1e10)
+    assert {path.name for path in tmp_path.glob("*.json")} == {"lock.rates-fp32.json", "lock.rates-fp16.json"}
+    assert list(session.report.rates) == ["fp32"]
+
+
+def test_a_process_is_ready_until_it_gets_something_ready_again(tmp_path):
+    turns, me = Turns(tmp_path / "lock"), os.getpid()
+    seen = [turns.is_ready(me)]
+    for kind in (turns.getting_ready, turns.timing, turns.getting_ready):
+        with kind():
+            seen.append(turns.is_ready(me))
+        seen.append(turns.is_ready(me))
+    assert seen == [False, False, False, True, True, False, False]
+    assert not turns.is_ready(me + 1)
+
+
 def test_all_of_a_case_are_ready_before_any_is_timed(tmp_path, monkeypatch):
     hurry(monkeypatch)
     seen = []
@@ -79,8 +144,8 @@ def test_all_of_a_case_are_ready_before_any_is_timed(tmp_path, monkeypatch):
     settings = Settings(CPU, rounds=2, turns=Turns(tmp_path / "lock"))
     report = bench([SMALL], {"forward": [33]}, parse(("naive", "conv", "cpu"), "cpu"), settings)
     assert [row.n for row in report.rows] == [2, 2, 2]
-    # The rates; then the case, the contenders, their first calls, and one stay for all of their times.
-    assert seen == ["timing", "getting_ready", "getting_ready", "getting_ready", "timing"]
+    # The case, the contenders, their first calls, and one stay for all of their times.
+    assert seen == ["getting_ready", "getting_ready", "getting_ready", "timing"]
 
 
 def test_without_a_file_there_is_nobody_to_wait_for():

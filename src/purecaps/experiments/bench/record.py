@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from filelock import FileLock
+
 from purecaps.errors import DataError
 from purecaps.files import atomic_write
 
@@ -49,16 +51,21 @@ COLUMNS = [field.name for field in fields(Row)]
 def append_csv(path: Path, rows: Sequence[Row]) -> None:
     """Adds rows to a CSV file, which is made if it is not there; one of an older version gets the columns it lacks.
 
+    The whole file is written anew, so two processes at once would lose rows: they wait for each other by a hidden lock
+    file, which stays beside it.
+
     Args:
         path: the file.
         rows: what to add.
     """
-    before = read_csv(path) if path.exists() else []
-    with atomic_write(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(before)
-        writer.writerows({name: _text(value) for name, value in asdict(row).items()} for row in rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        before = read_csv(path) if path.exists() else []
+        with atomic_write(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(before)
+            writer.writerows({name: _text(value) for name, value in asdict(row).items()} for row in rows)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

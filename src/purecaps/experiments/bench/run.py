@@ -152,9 +152,15 @@ class Session:
     def _rates(self, precision: str) -> Rates:
         known = self.report.rates
         if precision not in known:
-            with self.settings.turns.timing():
-                measure = partial(measured_rates, self.settings.device, precision)
-                known[precision] = self.settings.turns.once(f"rates-{precision}", Rates, measure)
+            device, turns = self.settings.device, self.settings.turns
+            # Whoever comes first measures what any other will ask for, while none has begun to get ready. Later, the
+            # second precision would have to wait until all that have begun are ready.
+            others = () if turns.path is None else (self.settings.precision, inference_precision(device))
+            found = {
+                each: turns.once(f"rates-{each}", Rates, partial(measured_rates, device, each))
+                for each in dict.fromkeys((*others, precision))
+            }
+            known[precision] = found[precision]
             self.settings.say(f"{precision}: {known[precision]}")
             free(self.settings.device)
         return known[precision]

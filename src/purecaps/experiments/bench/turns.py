@@ -2,7 +2,8 @@
 
 Getting ready is mostly a compiler's work on the CPU, and with sixteen cores sixteen of them take as long as one. Timing
 wants the device to itself. So whoever gets ready holds a lock that many may hold, whoever times one that nobody else
-may, of either kind.
+may, of either kind. Whoever is ready says so by a file, by which one that never will be can be told from those waiting
+for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,14 +40,29 @@ class Turns:
 
     def getting_ready(self) -> contextlib.AbstractContextManager[None]:
         """Beside others that get ready, and never while one is timed."""
-        return self._locked(exclusive=False)
+        if self.path is not None:
+            self._marker(os.getpid()).unlink(missing_ok=True)
+        return self._locked(self.path, exclusive=False)
 
     def timing(self) -> contextlib.AbstractContextManager[None]:
         """Alone."""
-        return self._locked(exclusive=True)
+        if self.path is not None:
+            self._marker(os.getpid()).touch()
+        return self._locked(self.path, exclusive=True)
+
+    def is_ready(self, process: int) -> bool:
+        """Whether a process is timed, waits for that or has been, and gets nothing ready.
+
+        Args:
+            process: its number.
+        """
+        return self.path is not None and self._marker(process).exists()
 
     def once(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
-        """What the first of the processes made, for all of them; for a dataclass of numbers, inside of `timing`.
+        """What the first of the processes made alone, for all of them: a dataclass of numbers. Not inside of `timing`.
+
+        What has been made is read without waiting for anybody, else a process that begins late would get ready only
+        after all others.
 
         Args:
             name: what it is called among the processes.
@@ -56,18 +73,26 @@ class Turns:
             return make()
         file = self.path.with_name(f"{self.path.name}.{name}.json")
         if not file.exists():
-            made: Any = make()
-            with atomic_write(file) as temporary:
-                temporary.write_text(json.dumps(dataclasses.asdict(made)))
+            with self._locked(file.with_suffix(".lock"), exclusive=True):
+                if not file.exists():
+                    with self._locked(self.path, exclusive=True):
+                        made: Any = make()
+                    with atomic_write(file) as temporary:
+                        temporary.write_text(json.dumps(dataclasses.asdict(made)))
         return kind(**json.loads(file.read_text()))
 
+    def _marker(self, process: int) -> Path:
+        assert self.path is not None
+        return self.path.with_name(f"{self.path.name}.ready-{process}")
+
+    @staticmethod
     @contextlib.contextmanager
-    def _locked(self, *, exclusive: bool) -> Iterator[None]:
-        if self.path is None:
+    def _locked(path: Path | None, *, exclusive: bool) -> Iterator[None]:
+        if path is None:
             yield
             return
         import fcntl
 
-        with open(self.path, "a") as file:
+        with open(path, "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield  # closing the file gives the lock back

@@ -138,7 +138,7 @@ def test_coefficients_that_help_contradict_the_paper(digits, tmp_path):
     record(free.jobs[0], place, [0.9, 0.91, 0.89])
     record(softmax.jobs[0], place, [0.8, 0.9, 0.7])
     shown = ablation_coefficients.show(Results(place.results))
-    assert "that coefficients are not needed stands" in shown.findings[0]
+    assert "that coefficients are not needed is not contradicted by these seeds" in shown.findings[0]
     assert cells_of(shown.tables[0], "pcapsnet2", softmax.text)["parameters"] == f"{3888 + 9 * 14:,}"
 
 

@@ -1,16 +1,18 @@
 """Jobs that attack trained networks, and what their entries make of it."""
 
 import dataclasses
+import time
 
 import pytest
 from paper_cases import RECIPE, training_job, workplace
 
 from purecaps.evaluate.attacks import by_fgsm, measure
+from purecaps.evaluate.classification import wilson_interval
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments.paper import ENTRIES, table4, whitebox
-from purecaps.experiments.paper.attacking import AttackJob, accuracies, pooled
+from purecaps.experiments.paper.attacking import AttackJob, accuracies, image_interval
 from purecaps.experiments.paper.entry import Results
-from purecaps.experiments.paper.job import keep, read
+from purecaps.experiments.paper.job import UnfinishedError, keep, read
 from purecaps.experiments.paper.report import write_report
 from purecaps.experiments.paper.runner import run_jobs
 from purecaps.experiments.paper.scale import FULL
@@ -33,6 +35,7 @@ def run(job, place):
 
 def test_a_black_box_attack_is_made_with_the_sources_gradients(digits, tmp_path):
     place, job = workplace(tmp_path, digits), attack_job()
+    run_jobs([TARGET], place)
     record = run(job, place)
     for seed, found in enumerate(record["runs"]):
         target, source = (
@@ -41,7 +44,18 @@ def test_a_black_box_attack_is_made_with_the_sources_gradients(digits, tmp_path)
         expected = measure(target, digits.test.images, digits.test.labels, by_fgsm(source, job.eps))
         assert found["on"][1] == {"asked": 40, **expected.as_dict()}
         assert [point["n"] for point in found["on"][0]["points"]] == [10, 10]
+        assert found["target"]["test_error"] == read(place.results, TARGET.name)["runs"][seed]["test_error"]
+        assert found["source"]["versions"]["hardware"]
     assert record["parts"][0]["seeds"] == [0, 1]
+
+
+@pytest.mark.parametrize("method", ["fgsm", "pgd", "uap"])
+def test_an_attack_stops_when_its_time_is_over(digits, tmp_path, method):
+    place, job = workplace(tmp_path, digits), attack_job(method, source=None)
+    run_jobs([TARGET], place)
+    place.deadline = time.monotonic()
+    with pytest.raises(UnfinishedError, match="stopped in seed 1, which will begin anew"):
+        job._attacked(place, 1)
 
 
 def test_more_seeds_are_attacked_later_without_touching_the_first(digits, tmp_path):
@@ -95,14 +109,14 @@ def test_table_4_judges_accuracy_and_says_who_is_the_less_robust(digits, tmp_pat
         if isinstance(job, AttackJob):
             slope = 2 if "pcapsnet2" in job.name else 1
             record = fake(job, place, lambda eps, slope=slope: 0.99 - slope * eps)
-    assert pooled(record, 1000, 0.1) == (3 * 890, 3000)
+    assert image_interval(record, 1000, 0.1) == pytest.approx(wilson_interval(890, 1000)), "seeds share the images"
     text = write_report(Results(place.results), [ENTRIES["table4"]])[0].read_text()
     assert (
-        "| CNN baseline, 35.4M | 0.3 | 54.51 | 69.00 ± 0.00 (3 seeds) | 69.00 [67.3, 70.6] | **better by 14.49** |"
+        "| CNN baseline, 35.4M | 0.3 | 54.51 | 69.00 ± 0.00 (3 seeds) | 69.0 ± 0.0 [66.1, 71.8] | **better by 14.49** |"
         in text
     )
     assert (
-        "| pcapsnet2, the paper's recipe | 0.1 | 94.40 | 79.00 ± 0.00 (3 seeds) | 79.00 [77.5, 80.4] | worse by 15.40 |"
+        "| pcapsnet2, the paper's recipe | 0.1 | 94.40 | 79.00 ± 0.00 (3 seeds) | 79.0 ± 0.0 [76.4, 81.4] | worse by 15.40 |"
         in text
     )
     assert "pcapsnet2 (the paper's recipe) against the CNN baseline: it is the less accurate at 6 of 6 sizes" in text

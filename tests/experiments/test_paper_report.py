@@ -6,6 +6,7 @@ import re
 import pytest
 from paper_cases import workplace
 
+from purecaps.errors import ConfigError
 from purecaps.experiments.paper import ENTRIES, table1, table5
 from purecaps.experiments.paper.entry import Cell, Results, Row, Table
 from purecaps.experiments.paper.job import keep
@@ -70,9 +71,9 @@ def test_a_picture_shows_what_learned_and_counts_what_did_not(place):
     results = Results(place.results)
     (axes,) = table1.show(results).pictures[0].figure.axes
     assert axes.get_xlim()[1] < 2
-    assert [text.get_text() for text in axes.texts] == ["1 did not learn \N{RIGHTWARDS ARROW}"]
+    assert [text.get_text() for text in axes.texts] == ["1 did not learn \N{RIGHTWARDS ARROW}", *3 * ["not run yet"]]
     text = write_report(results, [ENTRIES["table1"]])[0].read_text()
-    assert line_of(text, "pcapsnet0", "| the paper's |")[-1].endswith("1 of 3 seeds did not learn")
+    assert line_of(text, "pcapsnet0", "| the paper's |")[-1] == "**inside; 1 of 3 seeds did not learn**"
 
 
 def test_what_has_not_run_has_no_picture(place):
@@ -116,10 +117,24 @@ def test_a_recipe_that_has_changed_since_is_told(place, monkeypatch):
     changed = [dataclasses.replace(job, recipe=job.recipe.replace(lr=0.5)) for job in entry.plan(FULL)]
     text = write_report(Results(place.results), [dataclasses.replace(entry, plan=lambda scale: changed)])[0].read_text()
     assert "table1/pcapsnet0-paper (recipe has changed since: recipe.lr was 0.002, is 0.5)" in text
+    assert line_of(text, "| table1 |")[2] == "0 of 12, 3 by another recipe"
 
 
-def test_a_tiny_report_says_that_it_means_nothing(place):
-    for path in write_report(Results(place.results, TINY), [ENTRIES["table1"]]):
+def test_a_report_takes_no_records_of_another_scale(place):
+    with pytest.raises(ConfigError, match=r"--out: expected a folder for results of scale tiny, got .* of scale full"):
+        write_report(Results(place.results, TINY), [ENTRIES["table1"]])
+
+
+def test_tf32_is_told_as_what_a_cpu_makes_of_it(place):
+    _, authors, *_ = table1.plan(FULL)
+    record(authors, place, [0.5, 0.6], versions=VERSIONS | {"hardware": "a CPU, 1 thread"})
+    text = write_report(Results(place.results), [ENTRIES["table1"]])[0].read_text()
+    assert line_of(text, "| table1/pcapsnet0-authors |")[2].endswith("precision fp32, of a CPU")
+    assert line_of(text, "| table1/pcapsnet0-paper |")[2].endswith("precision tf32")
+
+
+def test_a_tiny_report_says_that_it_means_nothing(tmp_path):
+    for path in write_report(Results(tmp_path, TINY), [ENTRIES["table1"]]):
         assert "runs of scale tiny, to see that everything works: the numbers mean nothing" in path.read_text()
 
 

@@ -10,7 +10,7 @@ from matplotlib.text import Annotation
 from paper_cases import workplace
 
 from purecaps.experiments.paper import ENTRIES, system, table1, table3, zoo
-from purecaps.experiments.paper.contenders import contenders, cost_of
+from purecaps.experiments.paper.contenders import contenders, cost_of, shared_hardware
 from purecaps.experiments.paper.entry import Results
 from purecaps.experiments.paper.job import keep
 from purecaps.experiments.paper.labels import Named, name_points
@@ -59,7 +59,8 @@ def test_a_system_is_trained_by_its_whole_recipe_in_the_steps_of_its_budget(each
     job, whole = each.job(FULL), each.whole
     assert job.recipe.steps == each.steps <= whole.steps
     assert job.recipe.step_every == pytest.approx(whole.step_every * each.steps / whole.steps, abs=0.5)
-    same = {"steps": 0, "step_every": 0, "checkpoint_every": 0}
+    assert job.recipe.precision == "tf32", "times are compared"
+    same = {"steps": 0, "step_every": 0, "checkpoint_every": 0, "precision": 0}
     assert job.recipe.as_dict() | same == whole.as_dict() | same
     assert job.recipe.precision == "tf32" or each.recipe == "cnn"
     assert not job.together
@@ -102,7 +103,7 @@ def test_a_row_is_quoted_until_it_has_been_run(digits, tmp_path):
     after = table1.show(Results(place.results))
     assert cells_of(after.tables[0], "DCNet, dynamic routing") == {
         "network": "DCNet, dynamic routing", "parameters": "11,886,370",
-        "trained by": f"its authors', {dcnet.steps:,} of 60,000 steps", "paper, %": "0.25",
+        "trained by": f"its authors', {dcnet.steps:,} of 30,000 steps", "paper, %": "0.25",
         "ours, %": "0.31 ± 0.01 (3 seeds)", "training error, %": "0.01", "verdict": "worse by 0.06",
     }  # fmt: skip
     trained_by = cells_of(after.tables[0], "CapsNets, EM (3)")["trained by"]
@@ -155,8 +156,24 @@ PART = {"seeds": [0, 1, 2, 3], "train_seconds": 40.0}
     ],
 )  # fmt: skip
 def test_costs_are_one_networks(parts, expected):
-    cost = cost_of({"parts": parts, "what": {"recipe": {"steps": 20_000}}})
+    parts = [part | {"versions": VERSIONS} for part in parts]
+    cost = cost_of({"parts": parts, "what": {"recipe": {"steps": 20_000}}}, "NVIDIA H200")
     assert (cost.seconds, cost.ms, cost.memory, cost.at_once) == pytest.approx(expected)
+
+
+def on(hardware, seeds, seconds):
+    return {"seeds": list(seeds), "train_seconds": seconds, "versions": VERSIONS | {"hardware": hardware}}
+
+
+def test_costs_are_those_of_the_hardware_that_most_networks_share():
+    both = {"parts": [on("a GPU", range(8), 80), on("a CPU, 2 threads", range(8, 10), 5000)]}
+    one = {"parts": [on("a GPU", [0], 6), on("a GPU", range(1, 4), 30)]}
+    elsewhere = {"parts": [on("a CPU, 2 threads", [0], 900)]}
+    assert shared_hardware([both, one]) == "a GPU"
+    assert shared_hardware([]) is None
+    for record, seconds in ((both, 10.0), (one, 9.0)):
+        assert cost_of(record | {"what": {"recipe": {"steps": 100}}}, "a GPU").seconds == pytest.approx(seconds)
+    assert cost_of(elsewhere | {"what": {"recipe": {"steps": 100}}}, "a GPU") is None
 
 
 @pytest.fixture
@@ -184,7 +201,7 @@ def test_the_zoos_table_has_sizes_errors_budgets_and_costs(everything):
     assert (efficient["ms a step"], efficient["peak, MiB"]) == ("12.3", "3")
     assert efficient["batch"] == "16"
     assert "CNN baseline: Sabour et al. 2017, Table 1" in mnist.note
-    assert "Measured on NVIDIA H200." in mnist.note
+    assert "Both were measured on NVIDIA H200;" in mnist.note
     for table, data in ((mnist, "mnist"), (cifar, "cifar10")):
         assert [row.cells[0].text for row in table.rows] == [each.text for each in contenders(data)]
 

@@ -65,7 +65,14 @@ def _findings(results: Results) -> tuple[str, ...]:
             continue
         helped = [text for text, apart in gaps.items() if apart.told_apart and apart.value < 0]
         all_of_them = "; ".join(f"{text}: {apart.points}" for text, apart in gaps.items())
-        verdict = f"is contradicted: {' and '.join(helped)} err less" if helped else "stands"
+        worse = all(apart.told_apart and apart.value > 0 for apart in gaps.values())
+        verdict = (
+            f"is contradicted: {' and '.join(helped)} err less"
+            if helped
+            else "is borne out"
+            if worse
+            else "is not contradicted by these seeds"
+        )
         sentences.append(f"{base.group}: that coefficients are not needed {verdict} ({all_of_them}).")
     return tuple(sentences)
 

@@ -58,7 +58,7 @@ def show(results: Results) -> Shown:
     picture = comparison.picture(
         listed,
         results,
-        "Test errors of three capsule networks and of CNNs of equal parameters and equal work, seed by seed.",
+        "Test errors of two capsule networks and of CNNs of equal parameters and equal work, seed by seed.",
         "Each at the learning rate that held-out images chose.",
     )
     table = comparison.table("Capsules and plain convolutions", listed, results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from purecaps.data.types import Dataset
 from purecaps.evaluate.attacks import Attack, by_fgsm, by_pgd, by_universal, measure, train_universal
 from purecaps.evaluate.attacks.pgd import PGD_STEPS
 from purecaps.evaluate.attacks.uap import UAP_STEPS
+from purecaps.evaluate.classification import wilson_interval
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, keep
@@ -105,32 +106,42 @@ class AttackJob(Job):
         return [seed for seed in range(self.seeds) if seed not in there]
 
     def _attacked(self, place: Workplace, seed: int) -> Record:
-        target = self._network(self.target, place, seed)
-        source = target if self.source is None else self._network(self.source, place, seed)
+        def in_time(count: int) -> None:
+            if place.overdue:
+                raise UnfinishedError(f"{self.name}: stopped in seed {seed}, which will begin anew")
+
+        target, about_target = self._network(self.target, place, seed)
+        run: Record = {"seed": seed, "target": about_target}
+        source = target
+        if self.source is not None:
+            source, run["source"] = self._network(self.source, place, seed)
         dataset = place.dataset(self.target.data, self.target.images)
-        attack = self._attack(source, dataset, seed)
-        run: Record = {"seed": seed, "on": []}
+        attack = self._attack(source, dataset, seed, in_time)
+        run["on"] = []
         for count in self.counts:
-            found = measure(target, dataset.test.images[:count], dataset.test.labels[:count], attack)
+            images, labels = dataset.test.images[:count], dataset.test.labels[:count]
+            found = measure(target, images, labels, attack, progress=in_time)
             run["on"].append({"asked": count, **found.as_dict()})
         worst = run["on"][-1]["points"][-1]
         place.say(f"seed {seed}: {worst['accuracy']:.2f} % at eps {worst['eps']:g}")
         return run
 
-    def _network(self, job: TrainingJob, place: Workplace, seed: int) -> nn.Module:
+    def _network(self, job: TrainingJob, place: Workplace, seed: int) -> tuple[nn.Module, Record]:
+        """A trained network, and which one: weights that were gone have been trained again, perhaps elsewhere."""
         path = job.weights(place, seed)
         assert path is not None
-        return TrainedModel.from_file(path).to(place.device).on_unit_pixels()
+        trained = TrainedModel.from_file(path).to(place.device)
+        about = {name: trained.info.record[name] for name in ("test_error", "finished", "versions")}
+        return trained.on_unit_pixels(), about
 
-    def _attack(self, source: nn.Module, dataset: Dataset, seed: int) -> Attack:
+    def _attack(self, source: nn.Module, dataset: Dataset, seed: int, progress: Callable[[int], None]) -> Attack:
         if self.method == "fgsm":
             return by_fgsm(source, self.eps)
         if self.method == "pgd":
             return by_pgd(source, self.eps, steps=self.steps, seed=seed)
         images, labels = dataset.train.images, dataset.train.labels
-        return by_universal(
-            source, {eps: train_universal(source, images, labels, eps, steps=self.steps, seed=seed) for eps in self.eps}
-        )
+        options: dict[str, Any] = {"steps": self.steps, "seed": seed, "progress": progress}
+        return by_universal(source, {eps: train_universal(source, images, labels, eps, **options) for eps in self.eps})
 
 
 def _joined(parts: Sequence[Record], part: Record) -> list[Record]:
@@ -146,10 +157,10 @@ def accuracies(record: Record | None, count: int, eps: float) -> tuple[float, ..
     return tuple(float(point["accuracy"]) for point in points)
 
 
-def pooled(record: Record | None, count: int, eps: float) -> tuple[int, int]:
-    """How many predictions are right, and of how many, over all seeds."""
-    points = [] if record is None else [_point(run, count, eps) for run in record["runs"]]
-    return sum(point["correct"] for point in points), sum(point["n"] for point in points)
+def image_interval(record: Record, count: int, eps: float) -> tuple[float, float]:
+    """The 95 % Wilson interval of the mean accuracy for one network on so few images: seeds share them."""
+    points = [_point(run, count, eps) for run in record["runs"]]
+    return wilson_interval(round(sum(point["correct"] for point in points) / len(points)), points[0]["n"])
 
 
 def _point(run: Record, count: int, eps: float) -> Record:

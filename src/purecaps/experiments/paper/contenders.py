@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from purecaps.experiments.paper import cifar, mnist, table3, targets
@@ -62,17 +63,33 @@ class Cost:
     at_once: int
 
 
-def cost_of(record: Record) -> Cost:
-    parts, steps = record["parts"], record["what"]["recipe"]["steps"]
+def cost_of(record: Record, hardware: str) -> Cost | None:
+    """What its seeds took on that hardware, a mean over them; None where none was trained there."""
+    parts, steps = [part for part in record["parts"] if _machine(part) == hardware], record["what"]["recipe"]["steps"]
+    if not parts:
+        return None
     seconds, paces, peaks = [], [], []
     at_once = [part.get("side_by_side", len(part["seeds"])) for part in parts]
     for part, networks in zip(parts, at_once, strict=True):
-        seconds.append(max(part["train_seconds"], LEAST_SECONDS) / len(part["seeds"]))
+        seeds = len(part["seeds"])
+        alone = max(part["train_seconds"], LEAST_SECONDS) / seeds
         pace = part.get("seconds_per_step")
-        paces.append(seconds[-1] / steps if pace is None else pace / networks)
+        seconds += seeds * [alone]
+        paces += seeds * [alone / steps if pace is None else pace / networks]
         if part.get("peak_memory_bytes") is not None:
             peaks.append(part["peak_memory_bytes"] / networks)
     return Cost(statistics.mean(seconds), 1e3 * statistics.mean(paces), max(peaks, default=None), max(at_once))
+
+
+def shared_hardware(records: Iterable[Record]) -> str | None:
+    """What most of these were trained on: times on other hardware are not to be set beside theirs."""
+    counted = Counter(hardware for record in records for hardware in {_machine(part) for part in record["parts"]})
+    return max(sorted(counted), key=counted.__getitem__, default=None)
+
+
+def _machine(part: Record) -> str:
+    hardware: str = part["versions"]["hardware"]
+    return hardware
 
 
 def contenders(data: str) -> list[Contender]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from purecaps.errors import ConfigError
-from purecaps.experiments.paper.job import Job, Record, differences, read
+from purecaps.experiments.paper.job import Job, Record, differences, read_at
 from purecaps.experiments.paper.scale import FULL, Scale
 from purecaps.experiments.paper.verdict import Verdict
 
@@ -117,9 +117,9 @@ class Results:
     _records: dict[str, Record | None] = field(default_factory=dict)
 
     def get(self, name: str) -> Record | None:
-        """The record of a job, whatever it was made of; None where there is none."""
+        """The record of a job, whatever it was made of; None where there is none, one of another scale is refused."""
         if name not in self._records:
-            self._records[name] = read(self.folder, name)
+            self._records[name] = read_at(self.folder, name, self.scale.name)
         return self._records[name]
 
     def changed(self, job: Job) -> list[str]:

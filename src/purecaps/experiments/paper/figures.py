@@ -27,6 +27,7 @@ class Line:
         paper: what the paper says of it.
         quoted: whether that is another system's figure, which the paper quotes.
         first: whether a gap sets it off from the row above.
+        ours: whether there is, or will be, something of ours to show.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Line:
     paper: Published | None = None
     quoted: bool = False
     first: bool = False
+    ours: bool = True
 
 
 def seeds_and_claims(lines: Sequence[Line], xlabel: str) -> Figure:
@@ -64,14 +66,16 @@ def seeds_and_claims(lines: Sequence[Line], xlabel: str) -> Figure:
                 mean = Sample(shown).mean
                 axes.plot([mean, mean], [y - 0.36, y + 0.36], color=BLUE, linewidth=2, zorder=4)
             failed = len(line.values) - len(shown)
-            if failed:
+            missing = not line.values and line.ours and not line.quoted
+            if failed or missing:
                 axes.annotate(
-                    f"{failed} did not learn \N{RIGHTWARDS ARROW}",
+                    "not run yet" if missing else f"{failed} did not learn \N{RIGHTWARDS ARROW}",
                     (1, y),
                     xycoords=("axes fraction", "data"),
                     ha="right",
                     va="center",
-                    color=BLUE,
+                    color=INK if missing else BLUE,
+                    alpha=0.6 if missing else 1.0,
                     fontsize=8,
                 )
         axes.set_yticks(places, [line.label for line in lines])
@@ -142,20 +146,21 @@ def against_batch(curves: Mapping[str, Mapping[int, float]], *, quoted: Sequence
     return figure
 
 
-def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]]) -> Figure:
+def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]], networks: Sequence[str]) -> Figure:
     """Accuracy against the size of a perturbation: a panel an attack, a curve a network, bars for the spread.
 
     Args:
         panels: for each attack and network a sample for each size.
+        networks: all that there may be, in an order: a network looks the same in every figure, whoever is missing.
     """
-    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
-    looks = dict(zip(names, itertools.product(("-", "--"), (VERMILION, BLUE, GREEN, INK)), strict=False))
+    looks = dict(zip(networks, itertools.product(("-", "--"), (VERMILION, BLUE, GREEN, INK)), strict=False))
+    names = {name for curves in panels.values() for name in curves}
     with styled():
         figure = Figure(figsize=(6.6, 0.22 * -(-len(names) // 2) + 2.6), layout="constrained")
         grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (title, curves) in zip(grid, panels.items(), strict=True):
-            for name, points in curves.items():
-                dashes, colour = looks[name]
+            for name in (each for each in networks if each in curves):
+                points, (dashes, colour) = curves[name], looks[name]
                 sizes = sorted(points)
                 axes.errorbar(
                     sizes,
@@ -177,5 +182,6 @@ def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]]) -> F
         grid[0].set_ylabel("accuracy, %")
         entries = {text: line for axes in grid for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
         if entries:
-            figure.legend(entries.values(), entries, loc="outside lower left", ncols=2)
+            shown = [name for name in networks if name in entries]
+            figure.legend([entries[name] for name in shown], shown, loc="outside lower left", ncols=2)
     return figure

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from purecaps import data
 from purecaps.data.types import Dataset
-from purecaps.errors import DataError, PurecapsError
+from purecaps.errors import ConfigError, DataError, PurecapsError
 from purecaps.experiments.paper.scale import first_images
 from purecaps.experiments.run import write_json
 from purecaps.train.log import Silent, Watcher
@@ -159,6 +159,17 @@ def read(results: Path, name: str) -> Record | None:
         raise DataError(f"{path}: expected the record of a job as JSON, got {error}; remove it to run anew") from error
     if not isinstance(record, dict) or not {"job", "scale", "what"} <= record.keys():
         raise DataError(f"{path}: expected the record of a job, got something else; remove it to run anew")
+    return record
+
+
+def read_at(results: Path, name: str, scale: str) -> Record | None:
+    """The record of a job at a scale; one of another scale is refused."""
+    record = read(results, name)
+    if record is not None and record["scale"] != scale:
+        raise ConfigError(
+            f"--out: expected a folder for results of scale {scale}, got {results}, "
+            f"whose {name}.json is of scale {record['scale']}"
+        )
     return record
 
 

@@ -114,6 +114,7 @@ RUNGS = (
         {"steps": 100_000, "mixup": 0.5, "ema": 0.999},
     ),
 )
+UPPER = RUNGS[:6]
 COLUMNS = ("change", "rung", "of", "held out, %", "gives", "test, %", "training, %", *(f"{v}, %" for v in AVERAGED))
 
 
@@ -168,7 +169,8 @@ def show(results: Results) -> Shown:
             *(mean_text(cifar.averaged_values(results, job, view)) for view in AVERAGED),
         )
         rows.append(Row(plain(*texts)))
-        lines.append(Line(rung.text, errors, first=rung.name == "decay-0.1"))
+        label = rung.text if rung.base in (None, "entropy") or rung in UPPER else f"{rung.base}: {rung.text}"
+        lines.append(Line(label, errors, first=rung.name == "decay-0.1"))
     note = (
         "Means over seeds. held out: 5,000 training images that no rung was trained on, by which rungs are compared; "
         "gives: what the rung gives over the one it changes, on those. The last two columns are test errors by "
@@ -177,9 +179,12 @@ def show(results: Results) -> Shown:
     table = Table("The ladder", COLUMNS, tuple(rows), COLUMNS[3:], note)
     picture = Picture(
         "ladder",
-        seeds_and_claims([*lines, Line("the paper", paper=cifar.PAPER, first=True)], "test error on CIFAR-10, %"),
+        seeds_and_claims(
+            [*lines, Line("the paper", paper=cifar.PAPER, first=True, ours=False)], "test error on CIFAR-10, %"
+        ),
         "Test errors of pcapsnet4, rung by rung and seed by seed, with the paper's figure at the bottom.",
-        "A dot a seed. The upper rungs build on each other; each of the lower ones changes the last of the upper.",
+        "A dot a seed. The upper rungs build on each other; each of the lower ones changes the last of the upper, or "
+        "the rung before its colon.",
     )
     return Shown((table,), (picture,), _findings(results))
 

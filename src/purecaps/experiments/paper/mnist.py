@@ -30,7 +30,7 @@ COLUMNS = ("network", "parameters", "trained by", "paper, %", "ours, %", "traini
 NUMERIC = ("parameters", "paper, %", "ours, %", "training error, %")
 NOTE = (
     "Test error on the 10,000 test images, final iterate, mean ± standard deviation over seeds; the test set is read "
-    "once and chooses nothing. The training error is the final network's on the 60,000 training images as they are."
+    "once and chooses nothing. The training error is the final network's on the images it was trained on, as they are."
 )
 
 

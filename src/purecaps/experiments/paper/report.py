@@ -16,6 +16,7 @@ from purecaps.experiments.paper.cells import NONE, plain, verdicts
 from purecaps.experiments.paper.entry import Entry, Results, Row, Shown, Table
 from purecaps.experiments.paper.job import Job, Record
 from purecaps.experiments.paper.markup import html_table, html_text, markdown_table
+from purecaps.experiments.run import on_cpu
 from purecaps.files import atomic_write
 from purecaps.train.recipe import Recipe
 
@@ -57,19 +58,31 @@ figure { margin: 1.25rem 0 0; }
 
 @dataclass(frozen=True)
 class Part:
-    """An entry as shown, with where its numbers come from and how many of its jobs are recorded."""
+    """An entry as shown, with where its numbers come from and how its jobs stand.
+
+    Args:
+        entry: what is shown.
+        shown: tables, pictures and findings.
+        made: where the numbers come from.
+        done: jobs with all their seeds.
+        begun: jobs with some of them.
+        changed: jobs that are recorded by another recipe than the present one.
+        jobs: all jobs.
+    """
 
     entry: Entry
     shown: Shown
     made: Table
     done: int
     begun: int
+    changed: int
     jobs: int
 
     @property
     def progress(self) -> str:
-        """ "3 of 4, 1 in part": how many of its jobs are done, and how many have some of their seeds alone."""
-        return f"{self.done} of {self.jobs}" + (f", {self.begun} in part" if self.begun else "")
+        """ "3 of 6, 1 in part, 1 by another recipe"."""
+        others = {"in part": self.begun, "by another recipe": self.changed}
+        return f"{self.done} of {self.jobs}" + "".join(f", {count} {text}" for text, count in others.items() if count)
 
     @property
     def tally(self) -> str:
@@ -104,8 +117,10 @@ def _part(entry: Entry, results: Results) -> Part:
     shown = entry.show(results)
     if not recorded:  # a picture of nothing, or of what the paper says alone
         shown = dataclasses.replace(shown, pictures=())
-    done = sum(job.is_done(record) for job in recorded if (record := results.get(job.name)) is not None)
-    return Part(entry, shown, _made(recorded, results), done, len(recorded) - done, len(jobs))
+    current = [job for job in recorded if not results.changed(job)]
+    done = sum(job.is_done(record) for job in current if (record := results.get(job.name)) is not None)
+    begun, changed = len(current) - done, len(recorded) - len(current)
+    return Part(entry, shown, _made(recorded, results), done, begun, changed, len(jobs))
 
 
 def _made(jobs: Sequence[Job], results: Results) -> Table:
@@ -122,7 +137,7 @@ def _made(jobs: Sequence[Job], results: Results) -> Table:
                     plain(
                         job.name + (f" (recipe has changed since: {'; '.join(changed)})" if changed else ""),
                         _seeds_text(part.get("seeds")),
-                        _recipe_text(record),
+                        _recipe_text(record, on_cpu(versions)),
                         f"{part['train_seconds']:,.0f} s" if "train_seconds" in part else NONE,
                         versions["hardware"],
                         f"purecaps {versions['purecaps']}, torch {versions['torch']}, Python {versions['python']}",
@@ -150,8 +165,11 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _recipe_text(record: Record) -> str:
-    """The fields of a recipe that are not the program's defaults; the record has them all."""
+def _recipe_text(record: Record, cpu: bool) -> str:
+    """The fields of a recipe that are not the program's defaults; the record has them all.
+
+    TF32 is a GPU's: on a CPU the same recipe is computed in FP32.
+    """
     defaults = Recipe().as_dict()
     changed = {
         name: value
@@ -159,6 +177,8 @@ def _recipe_text(record: Record) -> str:
         if name not in UNTOLD
         and value != (list(default) if isinstance(default := defaults.get(name), tuple) else default)
     }
+    if cpu and changed.get("precision") == "tf32":
+        changed["precision"] = "fp32, of a CPU"
     return ", ".join(f"{name} {_value_text(value)}" for name, value in changed.items()) or NONE
 
 
@@ -198,13 +218,15 @@ def _markdown(parts: Sequence[Part], results: Results) -> str:
         entry, shown = part.entry, part.shown
         blocks += [
             f"## {entry.title}",
-            f"{_sentence(entry.where)}. Made by `{entry.stated('Command')}`: {entry.stated('Time')}.",
+            f"{_sentence(entry.where)}. Made by `{entry.stated('Command')}`: {entry.stated('Time')}. "
+            f"Expected beforehand: {entry.stated('Result')}.",
         ]
         blocks += ["\n".join(f"- {finding}" for finding in shown.findings)] if shown.findings else []
         for table in shown.tables:
             blocks += [f"### {table.title}", markdown_table(table)]
             blocks += [table.note] if table.note else []
-        blocks += [f"![{picture.alt}]({entry.name}/{picture.name}.png)" for picture in shown.pictures]
+        for picture in shown.pictures:
+            blocks += [f"![{picture.alt}]({entry.name}/{picture.name}.png)", picture.caption]
         if part.made.rows:
             blocks += [f"### {part.made.title}", markdown_table(part.made)]
     return "\n\n".join(blocks) + "\n"
@@ -250,8 +272,9 @@ def _section(part: Part) -> str:
         body.append(f"<figure>{drawn}<figcaption>{escape(picture.caption)}</figcaption></figure>")
     if part.made.rows:
         made = html_table(part.made).replace('class="claims"', 'class="claims made"')
+        recorded = part.done + part.begun + part.changed
         body.append(
-            f"<details><summary>{escape(part.made.title)}: {part.done + part.begun} of {part.jobs} jobs</summary>"
+            f"<details><summary>{escape(part.made.title)}: {recorded} of {part.jobs} jobs</summary>"
             f"{_scroll(made, part.made.title, 60)}</details>"
         )
     content = "\n".join(body)

@@ -14,7 +14,7 @@ from filelock import Timeout
 
 from purecaps.errors import ConfigError, PurecapsError
 from purecaps.experiments.paper.entry import Entry
-from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, differences, read
+from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, differences, read, read_at
 from purecaps.experiments.paper.scale import Scale
 from purecaps.train.loop import InterruptedRunError
 
@@ -67,14 +67,9 @@ def select(entries: Iterable[Entry], scale: Scale, *, only: str | None = None, s
 
 def usable(job: Job, place: Workplace) -> tuple[State, Record | None]:
     """How a job stands, and the record that it goes on from; a record of another scale is refused."""
-    record = read(place.results, job.name)
+    record = read_at(place.results, job.name, job.scale)
     if record is None:
         return "absent", None
-    if record["scale"] != job.scale:
-        raise ConfigError(
-            f"--out: expected a folder for results of scale {job.scale}, got {place.results}, "
-            f"whose {job.name}.json is of scale {record['scale']}"
-        )
     if differences(job, record):
         return "changed", None
     return ("done" if job.is_done(record) else "part"), record
@@ -123,8 +118,12 @@ def _run_one(job: Job, place: Workplace, record: Record | None, tally: Tally) ->
                 job.run(place, record)
             tally.done.append(job.name)
     except Timeout:
-        tally.elsewhere.append(job.name)
-        place.say(f"{job.name}: another process is at it")
+        if place.overdue:  # it waited for what another process was making
+            tally.unfinished.append(job.name)
+            place.say(f"{job.name}: stopped waiting for another process")
+        else:
+            tally.elsewhere.append(job.name)
+            place.say(f"{job.name}: another process is at it")
     except UnfinishedError as stop:
         tally.unfinished.append(job.name)
         place.say(str(stop))

@@ -31,7 +31,7 @@ from purecaps.train.recipes import CIFAR_RECIPES, RECIPES
 
 SEEDS = 3
 LONG_SECONDS = 300  # a training that takes longer, by its estimate, has one seed; on CIFAR-10 all have one
-CHANGES = {"checkpoint_every": 2500}
+CHANGES = {"checkpoint_every": 2500, "precision": "tf32"}  # one precision for all: their times are compared
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 AUTHORS, OURS = "its authors'", "ours"
 NOTE = (

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purecaps.evaluate.classification import wilson_interval
 from purecaps.experiments.paper import targets
-from purecaps.experiments.paper.attacking import accuracies, pooled
+from purecaps.experiments.paper.attacking import accuracies, image_interval
 from purecaps.experiments.paper.cells import NONE, plain, sample_text
 from purecaps.experiments.paper.entry import Cell, Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.figures import against_eps
@@ -51,9 +50,9 @@ def plan(scale: Scale) -> Sequence[Job]:
 def show(results: Results) -> Shown:
     rows = [row for target in TEXT for row in _rows(target, results)]
     note = (
-        "Accuracy on all 10,000 test images, mean ± standard deviation over seeds, which the "
-        "verdict judges; beside it that on the first 1,000, with the 95 % Wilson interval of all seeds together. eps: "
-        "the most that a pixel of [0, 1] changes."
+        "Accuracy on all 10,000 test images, mean ± standard deviation over seeds, which the verdict judges; beside it "
+        "that on the first 1,000, with the 95 % Wilson interval of such an accuracy on 1,000 images, the same for all "
+        f"seeds. eps: the most that a pixel of [0, 1] changes. {targets.AGAIN}"
     )
     columns = ("network", "eps", "paper, %", "ours, %", "first 1,000, %", "verdict")
     table = Table("Accuracy under attack", columns, tuple(rows), columns[1:5], note)
@@ -65,7 +64,8 @@ def show(results: Results) -> Shown:
     picture = Picture(
         "accuracy",
         against_eps(
-            {"the paper": paper, "ours, 10,000 images": {name: curve for name, curve in curves.items() if curve}}
+            {"the paper": paper, "ours, 10,000 images": {name: curve for name, curve in curves.items() if curve}},
+            list(TEXT.values()),
         ),
         "Accuracy against epsilon under FGSM by a LeNet, the paper's and ours.",
         "Bars are standard deviations over seeds.",
@@ -83,8 +83,9 @@ def _rows(target: str, results: Results) -> list[Row]:
         if not ours:
             rows.append(Row((*cells, Cell(NONE), Cell(NONE))))
             continue
-        low, high = wilson_interval(*pooled(record, FEW, eps))
-        few = f"{Sample(accuracies(record, FEW, eps)).mean:.2f} [{low:.1f}, {high:.1f}]"
+        assert record is not None
+        low, high = image_interval(record, FEW, eps)
+        few = f"{Sample(accuracies(record, FEW, eps)).text(1)} [{low:.1f}, {high:.1f}]"
         verdict = judge(paper, ours, accuracy=True) if paper else None
         rows.append(Row((*cells, Cell(few), Cell(verdict.text if verdict else NONE, verdict))))
     return rows

@@ -13,6 +13,10 @@ from purecaps.experiments.paper.training import TrainingJob
 from purecaps.train.recipes import RECIPES
 
 SEEDS = 3
+AGAIN = (
+    "A network whose weights are not there is trained again before it is attacked, so that two attacks may have met "
+    "two trainings of one seed; each record says which."
+)
 EPS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 CHANGES = {"val_size": 0, "precision": "tf32"}
 ADVERSARY = {"adversary_eps": 0.1, "adversary_steps": 5}

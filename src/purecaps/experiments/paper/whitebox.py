@@ -56,7 +56,7 @@ def show(results: Results) -> Shown:
     note = (
         "Accuracy in percent on the first 1,000 test images, mean ± standard deviation over seeds; columns are eps, "
         "the most that a pixel of [0, 1] changes. With 1,000 images a figure of 50 % is good to ± 3 points, whatever "
-        "the seeds."
+        f"the seeds. {targets.AGAIN}"
     )
     table = Table("Accuracy under white-box attack", columns, tuple(rows), columns[2:], note)
     panels = {
@@ -68,7 +68,7 @@ def show(results: Results) -> Shown:
         return Shown((table,), (), ())
     picture = Picture(
         "accuracy",
-        against_eps(panels),
+        against_eps(panels, list(TEXT.values())),
         "Accuracy against epsilon under white-box attacks, a panel an attack and a curve a network.",
         "Universal perturbations are the paper's figure, the others are checks. Bars are standard deviations over "
         "seeds.",

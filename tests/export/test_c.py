@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,6 +104,13 @@ def test_class_names_survive_whatever_is_in_them(tmp_path):
     odd = 'a "b" \\ ??/ é'
     info = ModelInfo("my-net", (1, 4, 4), (1, 4, 4), 2, {}, ("x", odd))
     assert run(TrainedModel(trained.model, info), torch.zeros(1, 1, 4, 4, dtype=torch.uint8), tmp_path)[2] == odd
+
+
+@pytest.mark.parametrize("folder", ["Ziffern-für-mich", "手写", "two\nlines", "a * b"])
+def test_the_name_of_the_data_survives_in_a_comment(tmp_path, folder):
+    trained = own([Layer(None, None, 2)], (1, 4, 4), 2)
+    trained = TrainedModel(trained.model, replace(trained.info, trained_on=f"/data/{folder}"))
+    assert_like_pytorch(trained, torch.zeros(1, 1, 4, 4, dtype=torch.uint8), tmp_path)
 
 
 def test_the_report_counts_weights_memory_and_work(tmp_path):

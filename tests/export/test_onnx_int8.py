@@ -19,7 +19,7 @@ from quantised_cases import CASES, own, raw_images
 
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
 if MISSING and os.environ.get("CI") != "true":
-    pytest.skip(f"needs {', '.join(MISSING)}: pip install 'purecaps[onnx]'", allow_module_level=True)
+    pytest.skip(f"needs {', '.join(MISSING)}: pip install onnx onnxscript onnxruntime", allow_module_level=True)
 
 
 def open_session(path):

@@ -47,7 +47,7 @@ def common_values(info: ModelInfo, suffix: str = "") -> dict[str, Any]:
         "name": name,
         "NAME": name.upper(),
         "version": __version__,
-        "about": f"{info.name}, trained on {Path(info.trained_on).name}",
+        "about": comment_text(f"{info.name}, trained on {Path(info.trained_on).name}"),
         "channels": channels,
         "height": height,
         "width": width,
@@ -106,6 +106,12 @@ def array(kind: str, name: str, values: Iterable[str], per_line: int) -> str:
     lines = [", ".join(items[start : start + per_line]) for start in range(0, len(items), per_line)]
     body = ",\n    ".join(lines)
     return f"static const {kind} {name}[{len(items)}] = {{\n    {body}\n}};"
+
+
+def comment_text(text: str) -> str:
+    """What may stand in a C comment: ASCII on one line that neither ends it nor begins another."""
+    plain = text.encode("ascii", "backslashreplace").decode()
+    return plain.replace("\n", " ").replace("*/", "* /").replace("/*", "/ *")
 
 
 def c_text(text: str) -> str:

@@ -124,7 +124,7 @@ def require_packages() -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise ConfigError(
-                f'export to ONNX: expected the package {name}, found none; pip install "purecaps[onnx]"'
+                f"export to ONNX: expected the package {name}, found none; pip install onnx onnxscript onnxruntime"
             ) from error
 
 
@@ -204,7 +204,7 @@ def convert(
     except ImportError as error:
         raise ConfigError(
             f"export to ONNX: expected an onnxscript that torch {torch.__version__} works with, got {error}; "
-            'pip install --upgrade "purecaps[onnx]"'
+            "pip install --upgrade onnx onnxscript onnxruntime"
         ) from error
     except torch.onnx.errors.OnnxExporterError as error:
         reason = str(error.__cause__ or error).strip().splitlines() or ["no reason given"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from purecaps.models import mscaps
 from purecaps.models.mscaps import MSCapsNet
+from purecaps.nn import recompute
 from purecaps.nn.routing import dynamic, squash
 
 SHAPE = (2, 19, 22)
@@ -59,7 +59,7 @@ def test_a_batch_in_parts_has_the_scores_and_gradients_of_the_whole(network, mon
         return [scores, *torch.autograd.grad(scores.square().sum(), list(network.parameters()))]
 
     whole = scores_and_gradients()
-    monkeypatch.setattr(mscaps, "VOTES_AT_ONCE", 1)
+    monkeypatch.setattr(recompute, "VOTES_AT_ONCE", 1)
     for part, expected in zip(scores_and_gradients(), whole, strict=True):
         torch.testing.assert_close(part, expected, rtol=1e-3, atol=1e-5)
 

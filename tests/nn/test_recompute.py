@@ -1,5 +1,7 @@
 """Routing a batch in parts that are computed again in the backward pass: the same numbers, in less memory."""
 
+import operator
+
 import pytest
 import torch
 from live_memory import PeakMemory, saved_bytes
@@ -8,6 +10,7 @@ from routing_cases import NAMES
 from purecaps.errors import ConfigError
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules
 from purecaps.nn.recompute import route_in_parts
+from purecaps.nn.routing import Capsules
 
 
 def conv_layer(routing, **options):
@@ -65,6 +68,37 @@ def test_automatic_recomputation_starts_where_votes_exceed_the_limit():
         layer.transform.register_forward_hook(lambda module, args, out, sizes=sizes: sizes.append(len(out)))
         layer(poses, activations)
         assert sizes[0] == expected
+
+
+def test_a_compiler_is_given_fewer_and_larger_parts_unless_told_otherwise():
+    poses = torch.zeros(8, 2)
+
+    def operations(votes_at_once):
+        """How many products the traced function has, one for each part."""
+        counted = []
+
+        def count(graph, inputs):
+            counted.append(sum(node.target is operator.mul for node in graph.graph.nodes))
+            return graph.forward
+
+        def run(poses):
+            return route_in_parts(
+                lambda part, activations, parents: Capsules(part * 2, part),
+                poses,
+                None,
+                None,
+                votes_per_image=2**26,
+                recompute="auto",
+                votes_at_once=votes_at_once,
+            )
+
+        torch.compiler.reset()
+        with torch.no_grad():
+            torch.testing.assert_close(torch.compile(run, fullgraph=True, backend=count)(poses), run(poses))
+        return counted
+
+    assert operations(None) == [2], "expected parts of 2^28 numbers"
+    assert operations(2**26) == [8], "expected the parts that were asked for"
 
 
 def test_parts_are_of_nearly_equal_size():
@@ -196,7 +230,7 @@ def test_a_recomputed_training_step_can_be_captured_in_a_cuda_graph(name):
         ({"recompute": "always"}, r'recompute: expected "auto", True or False, got \'always\''),
         ({"recompute": 0}, r'recompute: expected "auto", True or False, got 0'),
         ({"recompute": 1}, r'recompute: expected "auto", True or False, got 1'),
-        ({"votes_at_once": 0}, r"votes_at_once: expected an int >= 1, got 0"),
+        ({"votes_at_once": 0}, r"votes_at_once: expected an int >= 1, or None, got 0"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):

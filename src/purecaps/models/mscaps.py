@@ -15,7 +15,7 @@ from purecaps.models.images import CIFAR, MNIST
 from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import to_capsules
-from purecaps.nn.recompute import VOTES_AT_ONCE, route_in_parts
+from purecaps.nn.recompute import route_in_parts
 from purecaps.nn.routing import Capsules, create_routing, squash
 from purecaps.nn.transform import Transform
 
@@ -102,7 +102,7 @@ class MSCapsNet(ClassCapsules):
             None,
             votes_per_image=len(POSES) * self.branch_children * self.num_classes * CLASS_POSE,
             recompute="auto",
-            votes_at_once=VOTES_AT_ONCE,
+            votes_at_once=None,
         )
 
     def _route(self, numbers: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:

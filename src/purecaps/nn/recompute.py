@@ -20,15 +20,19 @@ from purecaps.nn.routing.capsules import Capsules
 
 # In numbers, so 256 MiB in float32: a part is large enough to fill a GPU, and a few of its size fit anywhere.
 VOTES_AT_ONCE = 2**26
+# torch.compile unrolls the parts, and what it takes to compile them grows faster than their number: the EM network at
+# batch 64 has 6,000 operations in its backward pass with parts as above, 1,400 with these. It fuses most of what is as
+# large as the votes, so that fewer of such tensors exist at a time.
+COMPILED_VOTES_AT_ONCE = 2**28
 
 Route = Callable[[Tensor, "Tensor | None", "Tensor | None"], Capsules]
 
 
-def check_recompute(recompute: bool | str, votes_at_once: int) -> None:
+def check_recompute(recompute: bool | str, votes_at_once: int | None) -> None:
     if not isinstance(recompute, bool) and recompute != "auto":  # 0 and 1 are equal to False and True
         raise ConfigError(f'recompute: expected "auto", True or False, got {recompute!r}')
-    if not isinstance(votes_at_once, int) or votes_at_once < 1:
-        raise ConfigError(f"votes_at_once: expected an int >= 1, got {votes_at_once!r}")
+    if votes_at_once is not None and (not isinstance(votes_at_once, int) or votes_at_once < 1):
+        raise ConfigError(f"votes_at_once: expected an int >= 1, or None, got {votes_at_once!r}")
 
 
 def route_in_parts(
@@ -39,7 +43,7 @@ def route_in_parts(
     *,
     votes_per_image: int,
     recompute: bool | str,
-    votes_at_once: int,
+    votes_at_once: int | None,
 ) -> Capsules:
     """`route(poses, activations, parents)` on equal parts of the batch, put together again.
 
@@ -51,9 +55,12 @@ def route_in_parts(
         votes_per_image: how many numbers the votes of one image are.
         recompute: True computes votes and routing again in the backward pass, in parts of the batch; False runs the
             whole batch at once and keeps everything; "auto" is True where the votes exceed `votes_at_once`.
-        votes_at_once: how many numbers the votes of a part may be; a part has at least one image.
+        votes_at_once: how many numbers the votes of a part may be; a part has at least one image. None is
+            `VOTES_AT_ONCE`, and `COMPILED_VOTES_AT_ONCE` under torch.compile.
     """
     batch = poses.shape[0]
+    if votes_at_once is None:
+        votes_at_once = COMPILED_VOTES_AT_ONCE if torch.compiler.is_compiling() else VOTES_AT_ONCE
     count = min(batch, math.ceil(batch * votes_per_image / votes_at_once))
     if count < 1 or recompute is False or (recompute == "auto" and count == 1):
         return route(poses, activations, parents)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.nn.coordinates import add_coordinates
-from purecaps.nn.recompute import VOTES_AT_ONCE, check_recompute, route_in_parts
+from purecaps.nn.recompute import check_recompute, route_in_parts
 from purecaps.nn.routing.capsules import Capsules, Compete, over_parents
 from purecaps.nn.routing.table import create_routing
 from purecaps.nn.transform import SummedTransform, Transform, check_sizes
@@ -38,7 +38,7 @@ class FullyConnectedCapsules(nn.Module):
         coordinates: adds each child's place to its votes; for `shared` transforms, which forget it.
         std: standard deviation of the initial transforms.
         recompute: see `purecaps.nn.recompute.route_in_parts`, and so is `votes_at_once`.
-        votes_at_once: how many numbers of votes exist at a time.
+        votes_at_once: how many numbers of votes exist at a time; None leaves it to the library.
         options: the procedure's own, such as `iterations`; see `purecaps.nn.routing.create_routing`.
 
     Shape:
@@ -59,7 +59,7 @@ class FullyConnectedCapsules(nn.Module):
         coordinates: bool = False,
         std: float = 0.1,
         recompute: bool | str = "auto",
-        votes_at_once: int = VOTES_AT_ONCE,
+        votes_at_once: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class ConvCapsules(nn.Module):
             convolved by itself first, with a bias (attention routing).
         std: standard deviation of the initial transforms.
         recompute: see `purecaps.nn.recompute.route_in_parts`, and so is `votes_at_once`.
-        votes_at_once: how many numbers of votes exist at a time.
+        votes_at_once: how many numbers of votes exist at a time; None leaves it to the library.
         options: the procedure's own, such as `iterations`; see `purecaps.nn.routing.create_routing`.
 
     Shape:
@@ -154,7 +154,7 @@ class ConvCapsules(nn.Module):
         window: str = "capsules",
         std: float = 0.1,
         recompute: bool | str = "auto",
-        votes_at_once: int = VOTES_AT_ONCE,
+        votes_at_once: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()

@@ -44,6 +44,27 @@ def test_a_tiny_job_is_run_recorded_and_reported_and_then_done(here, capsys):
     assert "[1/1] table2/pcapsnet1-best: done" in capsys.readouterr().err
 
 
+def test_workers_share_the_jobs_and_one_report_is_written(here, capsys, monkeypatch, digits_file):
+    code = f"""
+import sys
+from purecaps import cli, data
+from purecaps.experiments.paper import job
+digits = data.load({str(digits_file)!r})
+job.data.load = lambda name: digits
+cli.main(sys.argv[1:])
+"""
+    verb = sys.modules["purecaps.cli.reproduce"]
+    monkeypatch.setattr(verb, "worker_command", lambda *words: [sys.executable, "-c", code, *words])
+    words = ("reproduce", "table2", "--only", "pcapsnet1-*", "--scale", "tiny", "--device", "cpu", "--seeds", 1)
+    assert purecaps(*words, "--workers", 2, "--time-limit", 300) == 0
+    said = capsys.readouterr()
+    for name in ("paper", "authors", "best"):
+        assert said.err.count(f"table2/pcapsnet1-{name}: pcapsnet1, {name}, 1 seed, 20 steps") == 1
+        assert len(json.loads((here / f"results-tiny/table2/pcapsnet1-{name}.json").read_text())["runs"]) == 1
+    assert said.out.splitlines()[-1] == "3 of 3 jobs done"
+    assert said.out.count("REPORT.md") == 1
+
+
 def test_the_list_says_what_is_there_and_what_is_left(here, capsys):
     assert purecaps("reproduce", "--list") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -113,6 +134,7 @@ def test_a_failed_job_is_an_error_after_the_others(here, capsys, monkeypatch):
         (("all", "--time-limit", 20), "--time-limit: expected more than 50 seconds, to begin a job at all, got 20"),
         (("all", "--only", "x"), "--only: expected a pattern of some of"),
         (("all", "--seeds", -1), "--seeds: expected an int >= 1, got -1"),
+        (("all", "--workers", 0), "--workers: expected an int in [1, 64], got 0"),
     ],
 )
 def test_mistakes_are_told_in_one_line(here, words, message, capsys):

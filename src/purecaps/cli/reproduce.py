@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,7 @@ from purecaps.experiments.paper.job import Job, Workplace
 from purecaps.experiments.paper.report import write_report
 from purecaps.experiments.paper.runner import LEAST_SECONDS, Tally, run_jobs, select, usable
 from purecaps.experiments.paper.scale import SCALES, Scale, get_scale
+from purecaps.experiments.paper.workers import check_workers, run_shared, work_on, worker_command
 from purecaps.train import pick_device
 from purecaps.train.log import ConsoleWatcher
 from purecaps.train.loop import InterruptedRunError
@@ -49,9 +51,16 @@ def reproduce(
         float | None,
         typer.Option(help=f"Seconds after which to stop, saved; exit code {UNFINISHED} if work is left."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(help="Processes that share the jobs. On one GPU four are more than twice as fast as one."),
+    ] = 1,
     report_only: Annotated[bool, typer.Option("--report-only", help="Run nothing; write the report anew.")] = False,
     list_jobs: Annotated[bool, typer.Option("--list", help="Say what there is, what is done, what is left.")] = False,
     device: Device = "auto",
+    worker: Annotated[
+        Path | None, typer.Option(hidden=True, help="A file with the jobs of one of the workers.")
+    ] = None,
 ) -> None:
     """Run tables and figures of the paper again, and set the paper's numbers beside ours.
 
@@ -74,6 +83,7 @@ def reproduce(
         if not time_limit > 0:
             raise ConfigError(f"--time-limit: expected seconds above 0, got {time_limit:g}")
         place.deadline = begun + time_limit - SPARE_SECONDS
+    check_workers(workers)
     jobs = select(entries, size, only=only, seeds=seeds)
     if list_jobs:
         _print_list(entries, jobs, place)
@@ -87,11 +97,25 @@ def reproduce(
             f"--time-limit: expected more than {least:g} seconds, to begin a job at all, got {time_limit:g}"
         )
     try:
-        tally = run_jobs(jobs, place)
+        if worker is not None:
+            work_on(worker, jobs, place)
+            return
+        tally = _run_all(jobs, place, workers, names or [], scale, seeds)
     except InterruptedRunError as stop:
         raise InterruptedRunError(f"{stop}; the same command goes on") from stop
     _report(place, size)
     _finish(tally, len(jobs))
+
+
+def _run_all(jobs: list[Job], place: Workplace, workers: int, names: list[str], scale: str, seeds: int | None) -> Tally:
+    if workers == 1:
+        return run_jobs(jobs, place)
+    words = ["reproduce", *names, "--scale", scale, "--device", place.device.type]
+    words += ["--out", str(place.results), "--work", str(place.work)]
+    words += [] if seeds is None else ["--seeds", str(seeds)]
+    if not math.isinf(place.deadline):
+        words += ["--time-limit", f"{place.deadline - time.monotonic() + SPARE_SECONDS:.1f}"]
+    return run_shared(jobs, place, workers, worker_command(*words, "--worker"))
 
 
 def _report(place: Workplace, scale: Scale) -> None:

@@ -42,6 +42,7 @@ class Workplace:
         load: from a data set's name to the set.
         watcher: makes who is told of a training's progress.
         say: told what happens.
+        shared: other processes of the same command are at the same jobs, so that what they have needs no word.
     """
 
     results: Path
@@ -51,6 +52,7 @@ class Workplace:
     load: Callable[[str], Dataset] = lambda name: data.load(name)
     watcher: Callable[[], Watcher] = Silent
     say: Callable[[str], None] = lambda text: None
+    shared: bool = False
     _loaded: dict[str, Dataset] = field(default_factory=dict)
 
     def dataset(self, name: str, images: int | None) -> Dataset:
@@ -96,6 +98,11 @@ class Job(ABC):
     @property
     def leaf(self) -> str:
         return self.name.split("/")[1]
+
+    @property
+    def timed(self) -> bool:
+        """Whether the time that it takes is among its results, so that nothing may run beside it."""
+        return False
 
     @abstractmethod
     def what(self) -> dict[str, Any]:

@@ -86,10 +86,11 @@ def run_jobs(jobs: Sequence[Job], place: Workplace) -> Tally:
         usable(job, place)
     for number, job in enumerate(jobs, start=1):
         head = f"[{number}/{len(jobs)}] {job.name}"
-        state, record = usable(job, place)
+        state, _ = usable(job, place)
         if state == "done":
             tally.done.append(job.name)
-            place.say(f"{head}: done")
+            if not place.shared:
+                place.say(f"{head}: done")
             continue
         obstacle = job.obstacle(place.device)
         if obstacle is not None:
@@ -104,14 +105,14 @@ def run_jobs(jobs: Sequence[Job], place: Workplace) -> Tally:
             old = read(place.results, job.name)
             assert old is not None
             place.say(f"{head}: recorded, but run anew: {'; '.join(differences(job, old))}")
-        place.say(f"{head}: {job.summary()}")
-        _run_one(job, place, record, tally)
+        _run_one(job, place, head, tally)
     return tally
 
 
-def _run_one(job: Job, place: Workplace, record: Record | None, tally: Tally) -> None:
+def _run_one(job: Job, place: Workplace, head: str, tally: Tally) -> None:
     try:
         with place.lock(job.name, wait=False):
+            place.say(f"{head}: {job.summary()}")
             # Another process may have finished it between the look at it and the lock.
             state, record = usable(job, place)
             if state != "done":
@@ -123,7 +124,8 @@ def _run_one(job: Job, place: Workplace, record: Record | None, tally: Tally) ->
             place.say(f"{job.name}: stopped waiting for another process")
         else:
             tally.elsewhere.append(job.name)
-            place.say(f"{job.name}: another process is at it")
+            if not place.shared:
+                place.say(f"{head}: another process is at it")
     except UnfinishedError as stop:
         tally.unfinished.append(job.name)
         place.say(str(stop))

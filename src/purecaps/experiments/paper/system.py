@@ -118,6 +118,7 @@ class System:
             together=False,
             ms=(self.ms, self.ms),
             compiled=self.budget.compiled,
+            timed=True,
         )
 
     def steps_text(self, steps: int) -> str:

@@ -47,6 +47,10 @@ class TimingJob(Job):
     windows: int
     images: int | None = None
 
+    @property
+    def timed(self) -> bool:
+        return True
+
     def what(self) -> dict[str, Any]:
         return {
             "kind": "timing",

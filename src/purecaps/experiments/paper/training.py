@@ -68,6 +68,7 @@ class TrainingJob(Job):
         compiled: on a GPU, whether network and loss go through torch.compile: for networks without kernels of ours.
         teacher: whose first network is learned from, where the recipe has a `teacher_share`; it must hold out the same
             images, or those held out here would not be unseen.
+        timed: see `Job.timed`.
     """
 
     model: str
@@ -81,6 +82,7 @@ class TrainingJob(Job):
     ms: tuple[float, float] | None = None
     compiled: bool = False
     teacher: TrainingJob | None = None
+    timed: bool = False
 
     def what(self) -> dict[str, Any]:
         return {

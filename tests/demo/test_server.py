@@ -112,14 +112,20 @@ def test_the_browser_is_opened_unless_it_is_not_wanted(site, monkeypatch, wanted
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_ctrl_c_ends_it_without_a_traceback():
+    # A shell starts what runs in the background with Ctrl-C ignored, and a test run may be that.
     program = """
+import signal
 from purecaps.demo.server import serve
+signal.signal(signal.SIGINT, signal.default_int_handler)
 serve({"index.html": b"hello"}, open_browser=False, say=lambda text: print(text, flush=True))
 """
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
-        assert running.stdout.readline().startswith("http://127.0.0.1:")
-        running.send_signal(signal.SIGINT)
-        out, errors = running.communicate(timeout=20)
+        try:
+            assert running.stdout.readline().startswith("http://127.0.0.1:")
+            running.send_signal(signal.SIGINT)
+            out, errors = running.communicate(timeout=60)
+        finally:
+            running.kill()  # else the end of the block would wait for one that goes on
     assert (running.returncode, out, errors) == (0, "ended\n", "")

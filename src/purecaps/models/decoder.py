@@ -104,3 +104,11 @@ class Decoder(nn.Module):
 
     def extra_repr(self) -> str:
         return f"factor={self.factor:g}, dense={self.dense}"
+
+
+def count_parameters(network: nn.Module) -> tuple[int, int]:
+    """Those that it takes to classify an image, and those of decoders, which serve training alone."""
+    whole = sum(parameter.numel() for parameter in network.parameters())
+    decoders = [module for module in network.modules() if isinstance(module, Decoder)]
+    decoding = sum(parameter.numel() for decoder in decoders for parameter in decoder.parameters())
+    return whole - decoding, decoding

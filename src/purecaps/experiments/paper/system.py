@@ -25,6 +25,7 @@ from purecaps.experiments.paper.figures import Line
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.training import TrainingJob
 from purecaps.experiments.paper.verdict import Published, judge
+from purecaps.models.decoder import count_parameters
 from purecaps.models.registry import build_model
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import CIFAR_RECIPES, RECIPES
@@ -186,6 +187,5 @@ def size_of(model: str, data: str, augment: tuple[str, ...]) -> tuple[int, int]:
     channels, height, width = SHAPES[data]
     with torch.device("meta"):
         network = build_model(model, (channels, *parse(augment).out_size(height, width)), 10, {})
-    counts = {name: parameter.numel() for name, parameter in network.named_parameters()}
-    whole = sum(counts.values())
-    return whole - sum(count for name, count in counts.items() if name.startswith("decoder.")), whole
+    classifying, decoding = count_parameters(network)
+    return classifying, classifying + decoding

@@ -93,7 +93,7 @@ def test_a_job_is_what_the_luckiest_process_says():
     assert merged("abcdef", [one, two]) == Tally(
         done=["a", "b"], failed={"c": "no luck"}, impossible={"d": "no GPU"}, elsewhere=["e"], unfinished=["f"]
     )
-    assert merged("a", []).unfinished == ["a"], "all processes broke"
+    assert merged("e", [one, two, None]).unfinished == ["e"], "the one that broke was at it"
 
 
 @pytest.mark.parametrize("count", [0, -2, 65])

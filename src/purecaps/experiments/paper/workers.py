@@ -61,14 +61,15 @@ def work_on(file: Path, jobs: Sequence[Job], place: Workplace) -> None:
     write_json(file, dataclasses.asdict(tally))
 
 
-def merged(jobs: Sequence[str], tallies: Sequence[Tally]) -> Tally:
+def merged(jobs: Sequence[str], said: Sequence[Tally | None]) -> Tally:
     """One tally of the processes': a job is whatever the luckiest of them says.
 
     Args:
         jobs: names of all of them.
-        tallies: what the processes say; one that broke says nothing.
+        said: what the processes say; None is one that broke.
     """
     total = Tally()
+    tallies = [each for each in said if each is not None]
     for name in jobs:
         if any(name in each.done for each in tallies):
             total.done.append(name)
@@ -76,7 +77,7 @@ def merged(jobs: Sequence[str], tallies: Sequence[Tally]) -> Tally:
             total.failed[name] = reason
         elif reason := next((each.impossible[name] for each in tallies if name in each.impossible), None):
             total.impossible[name] = reason
-        elif tallies and all(name in each.elsewhere for each in tallies):  # not one of ours is at it
+        elif len(tallies) == len(said) and all(name in each.elsewhere for each in tallies):  # none of ours was at it
             total.elsewhere.append(name)
         else:
             total.unfinished.append(name)
@@ -101,10 +102,11 @@ def _by_workers(jobs: Sequence[Job], place: Workplace, count: int, command: Sequ
         }
         codes = _run_processes([[*command, str(file)] for file in files], environment, place.say)
         found = [json.loads(file.read_text()) for file in files]
-    total = merged(names, [Tally(**each) for each in found if "done" in each])
-    broken = [number for number, each in enumerate(found, start=1) if "done" not in each]
-    for number in broken:
-        total.failed[f"worker {number}"] = f"ended with exit code {codes[number - 1]}"
+    said = [Tally(**each) if "done" in each else None for each in found]
+    total = merged(names, said)
+    for number, (tally, code) in enumerate(zip(said, codes, strict=True), start=1):
+        if tally is None:
+            total.failed[f"worker {number}"] = f"ended with exit code {code}"
     return total
 
 
@@ -116,6 +118,8 @@ def _run_processes(
     readers = []
     with _handed_on(processes) as stopped:
         for number, command in enumerate(commands, start=1):
+            if stopped:
+                break
             # A session of its own: Ctrl-C reaches it once, from here, and not a second time from the terminal, which
             # would mean at once.
             process = subprocess.Popen(

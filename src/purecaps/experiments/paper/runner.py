@@ -112,10 +112,10 @@ def run_jobs(jobs: Sequence[Job], place: Workplace) -> Tally:
 def _run_one(job: Job, place: Workplace, head: str, tally: Tally) -> None:
     try:
         with place.lock(job.name, wait=False):
-            place.say(f"{head}: {job.summary()}")
             # Another process may have finished it between the look at it and the lock.
             state, record = usable(job, place)
             if state != "done":
+                place.say(f"{head}: {job.summary()}")
                 job.run(place, record)
             tally.done.append(job.name)
     except Timeout:

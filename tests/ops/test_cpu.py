@@ -54,6 +54,17 @@ def test_block_matches_its_specification_whole_and_in_chunks(chunk):
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("chunk", [None, 2, 12])
+@pytest.mark.parametrize("u_shape", [(32, 2, 7, 5, 1, 3, 5), (32, 2, 3, 2, 1, 3, 5), (3, 2, 7, 5, 1, 3, 5)])
+def test_block_in_bfloat16_loses_no_more_than_its_maps_are_rounded(u_shape, chunk):
+    u = capsules(*u_shape, dtype=torch.bfloat16)
+    w = (0.3 * capsules(3, 2, 2, 3, 1, 5, 4, seed=1)).bfloat16()
+    # A slope of 1: leaky ReLU's kink would add what rounding takes to its other side. Numbers are rounded when the
+    # convolution is stored, when the capsules are, and the gradient twice as well, by at most 2^-9 each.
+    assert_block_matches_reference("cpu", u, w, squash_chunk=chunk, negative_slope=1.0, tolerance=4 * 2**-9)
+
+
+@pytest.mark.usefixtures("way")
 def test_block_gradients_are_exact_to_second_order():
     u = capsules(32, 1, 2, 3, 1, 2, 1, dtype=torch.float64).requires_grad_()
     w = capsules(2, 2, 1, 1, 1, 1, 2, dtype=torch.float64, seed=1).requires_grad_()
@@ -150,7 +161,17 @@ def test_the_same_inputs_give_the_same_bits():
     assert all(torch.equal(first, second) for first, second in zip(*results, strict=True))
 
 
-@pytest.mark.parametrize("batch", [1, 2, 33])
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    """Runs a test with that many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("batch", [1, 32, 33])
 @pytest.mark.parametrize("squash_chunk", [None, 4])
 def test_a_network_has_the_gradients_of_conv2d(squash_chunk, batch):
     found = {}
@@ -209,7 +230,7 @@ U, W = (5, 1, 5, 5, 1, 2, 3), (3, 3, 1, 2, 1, 3, 4)
 @pytest.mark.parametrize(
     ("dtype", "device", "chunk", "reason"),
     [
-        (torch.float16, "cpu", None, "float16, only float32 and float64"),
+        (torch.float16, "cpu", None, "float16, only float32, float64 and bfloat16"),
         (torch.float32, "meta", None, "device meta, only cpu"),
         (torch.float32, "cpu", 8, None),
         (torch.float32, "cpu", 3, "squash_chunk = 3, which in capsules of 2x4 is neither"),
@@ -229,12 +250,25 @@ def test_auto_takes_it_on_a_cpu():
     assert registry.resolve("auto", torch.zeros(U), torch.zeros(W), Geometry()).name == "cpu"
 
 
-def test_autocast_is_left_to_conv():
-    u, w = capsules(*U), capsules(*W, seed=1)
+def test_autocast_computes_in_bfloat16_and_gives_gradients_in_the_precision_of_their_tensors():
+    u, w = capsules(*U).requires_grad_(), capsules(*W, seed=1).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        assert caps_conv2d(u, w).dtype == torch.bfloat16
-        with pytest.raises(ConfigError, match="autocast is on"):
-            caps_conv2d(u, w, impl="cpu")
+        y = caps_block(u, w, impl="cpu")
+    assert torch.equal(y, caps_block(u.bfloat16(), w.bfloat16(), impl="cpu"))
+    y.float().sum().backward()
+    assert (y.dtype, u.grad.dtype, w.grad.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+
+
+def test_autocast_leaves_float64_as_it_is():
+    u, w = capsules(*U).double(), capsules(*W, seed=1).double()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert caps_block(u, w, impl="cpu").dtype == torch.float64
+
+
+def test_autocast_to_float16_is_left_to_conv():
+    u, w = torch.zeros(U), torch.zeros(W)
+    with torch.autocast("cpu", torch.float16):
+        assert registry.resolve("auto", u, w, Geometry()).name == "conv"
 
 
 def test_function_transforms_and_subclasses_are_left_to_conv():

@@ -4,6 +4,8 @@ The conv2d reduction spends more time in leaky ReLU and squash than in convoluti
 operation. Here they run in place on the convolution's output, in the order in which it lies in memory, and keep for the
 backward pass that output and two numbers a capsule. The logical shape is a view of it, so that consecutive layers hand
 capsules on as they are, or move them once where they are folded differently (cpu_fold.py).
+
+In bfloat16, also that of autocast, maps are kept and multiplied in bfloat16; the activation is computed in float32.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from purecaps.ops.activation import leaky_squash
 from purecaps.ops.cpu_fold import covers_chunk, make_fold
 from purecaps.ops.cpu_squash import activate, activation_gradient
 from purecaps.ops.geometry import Geometry
+from purecaps.ops.reference import norm_dtype
 
 
 def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) -> str | None:
@@ -28,10 +31,9 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
         return "it is being traced; a compiler sees more in one conv2d"
     if u.device.type != "cpu":
         return f"device {u.device}, only cpu is covered"
-    if torch.is_autocast_enabled("cpu"):
-        return "autocast is on"
-    if u.dtype not in (torch.float32, torch.float64):
-        return f"{u.dtype}, only float32 and float64 are covered"
+    dtype = _working_dtype(u)
+    if dtype not in (torch.float32, torch.float64, torch.bfloat16):
+        return f"{dtype}, only float32, float64 and bfloat16 are covered"
     if _is_transformed(u) or _is_transformed(w):
         return "u or w is not a plain tensor but one of a function transform or of a subclass"
     m, p = u.shape[5], w.shape[6]
@@ -46,6 +48,12 @@ def _is_transformed(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
+def _working_dtype(u: Tensor) -> torch.dtype:
+    """What autocast asks for, if it is on; it leaves float64 as it is."""
+    automatic = torch.is_autocast_enabled("cpu") and u.dtype != torch.float64
+    return torch.get_autocast_dtype("cpu") if automatic else u.dtype
+
+
 def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
     """As `reference.caps_conv2d`: conv2d itself, since without an activation there is nothing to gain."""
     return conv.caps_conv2d(u, w, geometry)
@@ -53,7 +61,8 @@ def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
 
 def caps_block(u: Tensor, w: Tensor, geometry: Geometry, negative_slope: float, chunk: int | None) -> Tensor:
     """As `reference.caps_block`, for the problems that `refuses` lets through."""
-    y: Tensor = ChannelsLast.apply(u, w, geometry, negative_slope, chunk)  # type: ignore[no-untyped-call]
+    dtype = _working_dtype(u)
+    y: Tensor = ChannelsLast.apply(u.to(dtype), w.to(dtype), geometry, negative_slope, chunk)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -67,8 +76,9 @@ class ChannelsLast(torch.autograd.Function):
         fold = make_fold(u.shape[5], (kh, kw, C, O, g, n, p), one_position=out == (1, 1))
         x, weights = fold.images(u), fold.weights(w)
         v = convolve(x, weights, geometry, fold.groups)
-        f, c = activate(fold.squashed_together(v, chunk), negative_slope)
-        y = fold.capsules(v, O)
+        a = v.to(norm_dtype(v))  # v itself, unless that is bfloat16
+        f, c = activate(fold.squashed_together(a, chunk), negative_slope)
+        y = fold.capsules(a.to(v.dtype), O)
         ctx.set_materialize_grads(False)
         ctx.options, ctx.fold = (geometry, negative_slope, chunk), fold
         ctx.save_for_backward(u, w, x, weights, y, f, c)
@@ -83,9 +93,9 @@ class ChannelsLast(torch.autograd.Function):
             return *_gradients_by_conv(ctx, grad), None, None, None
         fold, (geometry, negative_slope, chunk) = ctx.fold, ctx.options
         u, w, x, weights, y, f, c = ctx.saved_tensors
-        dy, y = fold.images(grad), fold.images(y)
+        dy, y = fold.images(grad).to(f.dtype), fold.images(y).to(f.dtype)
         y_together, dy_together = fold.squashed_together(y, chunk), fold.squashed_together(dy, chunk)
-        dv = activation_gradient(y_together, dy_together, f, c, negative_slope).view(dy.shape)
+        dv = activation_gradient(y_together, dy_together, f, c, negative_slope).view(dy.shape).to(x.dtype)
         dx, dweights = convolution_gradients(dv, x, weights, geometry, fold.groups, ctx.needs_input_grad[:2])
         grad_u = None if dx is None else _in_order_of(u, fold.capsules(dx, w.shape[2]))
         return grad_u, None if dweights is None else fold.weight_gradient(dweights), None, None, None
@@ -116,16 +126,18 @@ def convolution_gradients(
 def _covers_the_map(x: Tensor, weights: Tensor, geometry: Geometry, groups: int) -> bool:
     """Whether the kernel lies on all of the map, once: a product of matrices, one row an image.
 
-    As such it is given to oneDNN, as a kernel of one position on one image of N positions. It takes ten times as long
-    for the kernel's gradient of the layer as it is, and MKL's products, without AVX-512 on AMD, twice as long.
+    As such it is given to oneDNN, as a kernel of one position on few images of many positions. It takes ten times as
+    long for the kernel's gradient of the layer as it is, and MKL's products, without AVX-512 on AMD, twice as long.
     """
     # An empty batch has no positions to be one image of.
     return len(x) > 0 and groups == 1 and x.shape[1:3] == weights.shape[1:3] and geometry.padding == (0, 0)
 
 
 def _as_positions(images: Tensor) -> Tensor:
-    """Images [N, H, W, K] as one of N positions [1, N, 1, H*W*K]."""
-    return images.reshape(1, len(images), 1, -1)
+    """Images [N, H, W, K] as the positions of one image [1, N, 1, H*W*K], or of 16."""
+    # With one thread, torch leaves kernels of one position on fewer than 16 images to MKL; with more, one is faster.
+    few = 16 if torch.get_num_threads() == 1 and len(images) % 16 == 0 else 1
+    return images.reshape(few, len(images) // few, 1, -1)
 
 
 def _as_one_position(weights: Tensor) -> Tensor:

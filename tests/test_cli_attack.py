@@ -10,7 +10,12 @@ from PIL import Image
 from purecaps import cli
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "6", "--device", "cpu"]
-METHODS = {"fgsm": [], "pgd": ["--steps", "2"], "uap": ["--steps", "3"]}
+METHODS = {
+    "fgsm": [],
+    "pgd": ["--steps", "2", "--restarts", "2"],
+    "uap": ["--steps", "3", "--aim", "any"],
+    "noise": [],
+}
 
 
 def purecaps(*words: object) -> int:
@@ -32,7 +37,7 @@ def test_it_prints_a_row_for_each_eps_and_writes_numbers_and_a_picture(here, dig
     said = capsys.readouterr()
     rows = re.findall(r"^ *(clean|[\d.]+) +(\d+\.\d\d) +(\d+\.\d\d) to (\d+\.\d\d) +(\d+) +30 ", said.out, re.MULTILINE)
     assert [row[0] for row in rows] == ["clean", "0.1", "0.3"]
-    assert "cross-entropy of the scores times 20" in said.err
+    assert ("random signs" if method == "noise" else "cross-entropy of the scores times 20") in said.err
     found = json.loads((here / "found" / "attack.json").read_text())
     points = [found["clean"], *found["points"]]
     assert [f"{point['accuracy']:.2f}" for point in points] == [row[1] for row in rows]
@@ -108,6 +113,12 @@ def test_a_network_of_crops_is_attacked_on_the_whole_images(here, digits_file):
         (["--limit", "0"], r"--limit: expected an int >= 1, got 0"),
         (["--steps", "5"], r"--steps: expected it with pgd or uap, got it with fgsm"),
         (["--method", "pgd", "--steps", "0"], r"steps: expected an int >= 1, got 0"),
+        (["--method", "noise", "--steps", "5"], r"--steps: expected it with pgd or uap, got it with noise"),
+        (["--method", "noise", "--source", "pcapsnet2"], r"--source: expected it with an attack that takes gradients, got it with noise"),
+        (["--restarts", "2"], r"--restarts: expected it with pgd, got it with fgsm: 2"),
+        (["--method", "pgd", "--restarts", "0"], r"restarts: expected an int >= 1, got 0"),
+        (["--method", "pgd", "--aim", "any"], r"--aim: expected it with uap, got it with pgd: any"),
+        (["--method", "uap", "--aim", "anny"], r"unknown aim 'anny': did you mean any"),
         (["--method", "uap", "--steps", "0"], r"steps, batch_size: expected ints >= 1, got 0"),
         (["--source", "nowhere"], r"nowhere: expected a model file, found no such file"),
         (["--source", "lenet"], r"pretrained: there are no packaged weights for 'lenet'; train it first"),

@@ -9,8 +9,18 @@ from torch import nn
 from purecaps import create_model
 from purecaps.errors import ConfigError, PurecapsError
 from purecaps.evaluate import attacks
-from purecaps.evaluate.attacks import AttackLoss, by_fgsm, by_pgd, by_universal, fgsm, measure, pgd, train_universal
-from purecaps.evaluate.attacks.gradient import input_gradient
+from purecaps.evaluate.attacks import (
+    AttackLoss,
+    by_fgsm,
+    by_noise,
+    by_pgd,
+    by_universal,
+    fgsm,
+    measure,
+    pgd,
+    train_universal,
+)
+from purecaps.evaluate.attacks.gradient import input_gradient, perturb_for_training
 from purecaps.evaluate.trained import TrainedModel
 
 SIZES = [0.03, 0.1, 0.3]
@@ -217,6 +227,48 @@ def test_a_universal_perturbation_is_one_for_all_images_and_hurts_more_than_nois
     assert trained.correct < aimless.correct - 5, f"expected fewer than by noise, {aimless}, got {trained}"
 
 
+def test_a_universal_perturbation_that_may_aim_at_any_class_leaves_less(capsules, digits, some):
+    train, left = digits.train, {}
+    for aim in ("next", "any"):
+        made = train_universal(capsules, train.images, train.labels, 0.2, steps=40, batch_size=64, aim=aim)
+        left[aim] = measure(capsules, *some, by_universal(capsules, {0.2: made})).points[0].correct
+    assert left["any"] < left["next"] - 5, left
+
+
+def test_black_pixels_that_a_perturbation_darkens_can_still_learn_to_be_lightened():
+    # The clamp's own gradient is zero there, and the perturbation would stay as it began.
+    change = torch.full((1, 2, 2), -0.1, requires_grad=True)
+    black = torch.zeros(3, 1, 2, 2)
+    moved = perturb_for_training(black, change)
+    assert torch.equal(moved, black)
+    (gradient,) = torch.autograd.grad(moved.sum(), change)
+    assert torch.equal(gradient, torch.full((1, 2, 2), 3.0))
+
+
+def test_random_signs_depend_on_the_image_and_the_seed_but_not_on_the_batch(linear, grey):
+    images, labels = grey
+    (whole,) = by_noise(linear, [0.1], seed=3).apply(images, labels, 0)
+    (later,) = by_noise(linear, [0.1], seed=3).apply(images[2:], labels[2:], 2)
+    (other,) = by_noise(linear, [0.1], seed=4).apply(images, labels, 0)
+    torch.testing.assert_close((whole - images).abs(), torch.full_like(images, 0.1))
+    assert torch.equal(whole[2:], later)
+    assert not torch.equal(whole, other)
+
+
+def test_more_starts_leave_no_more_and_the_first_is_that_of_a_single_one(capsules, some):
+    images, labels = some
+    options = {"steps": 2, "seed": 5, "loss": AttackLoss("difference")}
+    left, found = [], []
+    for restarts in (1, 4):
+        moved = pgd(capsules, images, labels, 0.08, restarts=restarts, **options)
+        assert ((moved - images).abs() <= 0.08 + 1e-6).all()
+        found.append(moved)
+        left.append(int((capsules(moved).argmax(dim=1) == labels).sum()))
+    assert left[1] <= left[0]
+    kept = (found[0] == found[1]).flatten(1).all(dim=1)
+    assert 0 < kept.sum() < len(images), "expected some images to keep their first start and some not to"
+
+
 def test_a_universal_perturbation_is_a_function_of_the_seed(linear, grey):
     torch.manual_seed(4)
     state = torch.get_rng_state()
@@ -338,6 +390,9 @@ def test_a_substitute_of_other_classes_is_refused():
         (lambda model: measure(model, IMAGES[:0], LABELS[:0], by_fgsm(model, [0.1])), "images: expected at least one, got none"),
         (lambda model: measure(model, IMAGES, LABELS, by_fgsm(model, [0.1]), batch_size=0), "batch_size: expected an int >= 1, got 0"),
         (lambda model: train_universal(model, IMAGES, LABELS, 0.1, steps=0), "steps, batch_size: expected ints >= 1, got 0 and 128"),
+        (lambda model: train_universal(model, IMAGES, LABELS, 0.1, aim="all"), "unknown aim 'all'.*known: any, next"),
+        (lambda model: pgd(model, IMAGES, LABELS, 0.1, restarts=0), "restarts: expected an int >= 1, got 0"),
+        (lambda model: pgd(model, IMAGES, LABELS, 0.1, restarts=2, random_start=False), "restarts: expected 1 where random_start is False"),
         (lambda model: AttackLoss("hinge"), "unknown loss 'hinge'.*known: cross_entropy, difference, margin"),
         (lambda model: AttackLoss(scale=0.0), "scale: expected a finite number above 0, got 0.0"),
     ],

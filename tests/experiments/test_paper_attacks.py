@@ -10,7 +10,7 @@ from purecaps.evaluate.attacks import by_fgsm, measure
 from purecaps.evaluate.classification import wilson_interval
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments.paper import ENTRIES, table4, whitebox
-from purecaps.experiments.paper.attacking import AttackJob, accuracies, image_interval
+from purecaps.experiments.paper.attacking import AttackJob, accuracies, attack_text, image_interval
 from purecaps.experiments.paper.entry import Results
 from purecaps.experiments.paper.job import UnfinishedError, keep, read
 from purecaps.experiments.paper.report import write_report
@@ -76,11 +76,37 @@ def test_training_for_the_weights_leaves_a_record_as_it_is(digits, tmp_path):
     assert TARGET.weights(place, 1) is not None
 
 
-@pytest.mark.parametrize("method", ["pgd", "uap"])
-def test_white_box_attacks_run(digits, tmp_path, method):
-    record = run(attack_job(method, source=None, seeds=1, eps=(0.2,)), workplace(tmp_path, digits))
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("pgd", "pgd, 2 steps, loss cross_entropy"),
+        ("pgd-restarts", "pgd-restarts, 2 steps, restarts 5, loss difference"),
+        ("uap", "uap, 2 steps, loss cross_entropy"),
+        ("uap-any", "uap-any, 2 steps, aim any, loss cross_entropy"),
+        ("noise", "noise"),
+    ],
+)
+def test_white_box_attacks_run_and_say_how(digits, tmp_path, method, text):
+    job = attack_job(method, source=None, seeds=1, eps=(0.2,), steps=1 if method == "noise" else 2)
+    record = run(job, workplace(tmp_path, digits))
     assert 0 <= accuracies(record, 40, 0.2)[0] <= 100
     assert record["what"]["source"] is None
+    assert attack_text(record["what"]) == text
+
+
+def test_an_attack_that_is_no_stronger_than_random_signs_is_called_out(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    for job in whitebox.plan(FULL):
+        if isinstance(job, AttackJob) and job.method in ("uap", "noise"):
+            fake(job, place, lambda eps, slope=2 - (job.method == "noise"): 0.9 - slope * eps)
+    assert (
+        "The paper's attack leaves less than random signs at every size."
+        in whitebox.show(Results(place.results)).findings
+    )
+    (failed,) = (job for job in whitebox.plan(FULL) if job.name == "whitebox/uap-cnn-small")
+    fake(failed, place, lambda eps: 0.9 if eps > 0.2 else 0.9 - 2 * eps)
+    (said,) = (text for text in whitebox.show(Results(place.results)).findings if "random signs" in text)
+    assert "or more, to CNN of 3,888 parameters at 0.25, 0.3: there it has found nothing" in said
 
 
 def test_seeds_can_be_trained_one_by_one(digits, tmp_path):

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -30,6 +30,7 @@ from purecaps.evaluate.attacks import (
     AttackLoss,
     AttackResult,
     by_fgsm,
+    by_noise,
     by_pgd,
     by_universal,
     default_loss,
@@ -40,14 +41,14 @@ from purecaps.evaluate.attacks.gradient import check_eps
 from purecaps.evaluate.attacks.loss import LOSSES
 from purecaps.evaluate.attacks.pgd import PGD_STEPS
 from purecaps.evaluate.attacks.picture import attack_picture
-from purecaps.evaluate.attacks.uap import UAP_STEPS
+from purecaps.evaluate.attacks.uap import AIMS, UAP_STEPS
 from purecaps.evaluate.style import save
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import run as runs
 from purecaps.models import list_models
 from purecaps.train import pick_device
 
-STEPS = {"fgsm": 1, "pgd": PGD_STEPS, "uap": UAP_STEPS}  # of each method, where none are given
+STEPS = {"fgsm": 1, "pgd": PGD_STEPS, "uap": UAP_STEPS, "noise": 1}  # of each method, where none are given
 
 
 def attack(
@@ -59,7 +60,11 @@ def attack(
         str | None, typer.Option("--data", help="Data set or path; else what the model was trained on.")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="fgsm (one step), pgd (many) or uap (one perturbation for all images).")
+        str,
+        typer.Option(
+            help="fgsm (one step), pgd (many), uap (one perturbation for all images) or noise (random signs: what is "
+            "left without any attack)."
+        ),
     ] = "fgsm",
     eps: Annotated[
         str, typer.Option(help="The most that a pixel of [0, 1] may change; several with commas between.")
@@ -72,6 +77,12 @@ def attack(
     steps: Annotated[
         int | None,
         typer.Option(help=f"pgd: steps on each image, else {PGD_STEPS}; uap: training steps, else {UAP_STEPS}."),
+    ] = None,
+    restarts: Annotated[
+        int | None, typer.Option(help="pgd: random places to begin at, the worst counts; else 1.")
+    ] = None,
+    aim: Annotated[
+        str | None, typer.Option(help="uap: next (the class after the true one, as in the paper), or any wrong class.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Take this many test images, the first ones; else all.")] = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Write attack.json and attack.png here.")] = None,
@@ -86,8 +97,14 @@ def attack(
         raise unknown_name("method", method, STEPS)
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit: expected an int >= 1, got {limit}")
-    if steps is not None and method == "fgsm":
-        raise ConfigError(f"--steps: expected it with pgd or uap, got it with fgsm, which takes one step: {steps}")
+    if steps is not None and method not in ("pgd", "uap"):
+        raise ConfigError(f"--steps: expected it with pgd or uap, got it with {method}, which takes one step: {steps}")
+    if restarts is not None and method != "pgd":
+        raise ConfigError(f"--restarts: expected it with pgd, got it with {method}: {restarts}")
+    if aim is not None and method != "uap":
+        raise ConfigError(f"--aim: expected it with uap, got it with {method}: {aim}")
+    if source is not None and method == "noise":
+        raise ConfigError(f"--source: expected it with an attack that takes gradients, got it with noise: {source}")
     trained = load_trained(checkpoint, model).to(chosen)
     substitute = None if source is None else _load_source(source, trained).to(chosen)
     name = data_name or trained.info.trained_on
@@ -96,10 +113,18 @@ def attack(
     giver = target if substitute is None else substitute.on_unit_pixels()
     chosen_loss = default_loss(giver, loss)
     gradients = "its own gradients" if substitute is None else f"the gradients of {substitute.info.name}"
-    title = f"{trained.info.name} on {Path(name).name}: {method} by {gradients}, {chosen_loss}"
+    how = "random signs" if method == "noise" else f"{method} by {gradients}, {chosen_loss}"
+    title = f"{trained.info.name} on {Path(name).name}: {how}"
     say(title)
     steps = STEPS[method] if steps is None else steps
-    made = _prepare(method, giver, dataset, sizes, chosen_loss, steps, seed)
+    options = (
+        {"restarts": 1 if restarts is None else restarts}
+        if method == "pgd"
+        else {"aim": aim or AIMS[0]}
+        if method == "uap"
+        else {}
+    )
+    made = _prepare(method, giver, dataset, sizes, chosen_loss, steps, seed, options)
     images, labels = dataset.test.images[:limit], dataset.test.labels[:limit]
     with progress_bar("images", len(images) * len(sizes)) as progress:
         result = measure(target, images, labels, made, progress=progress)
@@ -110,8 +135,9 @@ def attack(
             "source": None if substitute is None else substitute.info.name,
             "data": dataset.name,
             "method": method,
-            "loss": str(chosen_loss),
+            "loss": None if method == "noise" else str(chosen_loss),
             "steps": steps,
+            **options,
             "seed": seed,
             "command": shlex.join(["purecaps", *sys.argv[1:]]),
             "versions": runs.versions(chosen),
@@ -155,11 +181,14 @@ def _prepare(
     loss: AttackLoss,
     steps: int,
     seed: int,
+    options: dict[str, Any],
 ) -> Attack:
+    if method == "noise":
+        return by_noise(source, sizes, seed=seed)
     if method == "fgsm":
         return by_fgsm(source, sizes, loss=loss)
     if method == "pgd":
-        return by_pgd(source, sizes, steps=steps, seed=seed, loss=loss)
+        return by_pgd(source, sizes, steps=steps, seed=seed, loss=loss, **options)
     with progress_bar("training perturbations, steps", steps * len(sizes)) as progress:
         return by_universal(
             source,
@@ -173,6 +202,7 @@ def _prepare(
                     seed=seed,
                     loss=loss,
                     progress=progress,
+                    **options,
                 )
                 for size in sizes
             },

@@ -9,6 +9,7 @@ from purecaps.evaluate.attacks.attack import Attack
 from purecaps.evaluate.attacks.fgsm import by_fgsm, fgsm
 from purecaps.evaluate.attacks.loss import AttackLoss, default_loss
 from purecaps.evaluate.attacks.measure import AttackResult, Point, measure
+from purecaps.evaluate.attacks.noise import by_noise
 from purecaps.evaluate.attacks.pgd import by_pgd, pgd
 from purecaps.evaluate.attacks.uap import Generator, by_universal, train_universal
 
@@ -19,6 +20,7 @@ __all__ = [
     "Generator",
     "Point",
     "by_fgsm",
+    "by_noise",
     "by_pgd",
     "by_universal",
     "default_loss",

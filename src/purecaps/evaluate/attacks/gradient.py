@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, DataError, PurecapsError
@@ -73,9 +74,29 @@ def input_gradient(model: nn.Module, images: Tensor, labels: Tensor, loss: Attac
     return result
 
 
+def wrong_lead(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """By how much the best wrong score of each image exceeds the true one, [B]: above 0 it is misclassified."""
+    with torch.inference_mode(False), torch.no_grad(), in_eval_mode(model):
+        scores = model(images)
+    check_scores(scores, labels)
+    true = F.one_hot(labels, scores.shape[1]).bool()
+    lead: Tensor = scores.masked_fill(true, -torch.inf).amax(dim=1) - scores[true]
+    return lead
+
+
 def perturb(images: Tensor, change: Tensor) -> Tensor:
     """Images with `change` added, back inside [0, 1]."""
     return (images + change).clamp(0.0, 1.0)
+
+
+def perturb_for_training(images: Tensor, change: Tensor) -> Tensor:
+    """As `perturb`, but the change's gradient is that of the sum.
+
+    The clamp's own gradient is zero where a pixel leaves the box, so at a black pixel that the change makes darker: a
+    change that has once become negative there would never learn that a positive one hurts more.
+    """
+    moved = images + change
+    return moved + (moved.clamp(0.0, 1.0) - moved).detach()
 
 
 def as_pixels(images: Tensor) -> Tensor:

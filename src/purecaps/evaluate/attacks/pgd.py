@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from purecaps.data.random import key, uniform
+from purecaps.data.random import fold, key, uniform
 from purecaps.errors import ConfigError
 from purecaps.evaluate.attacks.attack import Attack
-from purecaps.evaluate.attacks.gradient import check_eps, check_images, input_gradient
+from purecaps.evaluate.attacks.gradient import check_eps, check_images, input_gradient, wrong_lead
 from purecaps.evaluate.attacks.loss import AttackLoss, default_loss
 
 PGD_STEPS = 40
@@ -26,6 +26,7 @@ def pgd(
     steps: int = PGD_STEPS,
     step_size: float | None = None,
     random_start: bool = True,
+    restarts: int = 1,
     seed: int = 0,
     first: int = 0,
     loss: AttackLoss | None = None,
@@ -40,6 +41,8 @@ def pgd(
         steps: how many steps to take.
         step_size: of each; None takes 2.5 eps / steps, Madry's rule, with which any place in the box can be reached.
         random_start: begin at a random place within eps, not at the image.
+        restarts: how many such places to begin at; of what each leads to, an image keeps that by which the best wrong
+            score is the furthest above the true one.
         seed: of those places.
         first: the number of the first image in its set: an image's start depends on it, not on the batch it is in.
         loss: what is to rise; None takes `default_loss(model)`.
@@ -52,16 +55,36 @@ def pgd(
     if not 0 <= size < math.inf:
         raise ConfigError(f"step_size: expected a finite number >= 0, got {step_size}")
     chosen = loss or default_loss(model)
+    if restarts < 1 or (restarts > 1 and not random_start):
+        expected = "an int >= 1" if random_start else "1 where random_start is False, since all would be alike"
+        raise ConfigError(f"restarts: expected {expected}, got {restarts}")
     low, high = (images - eps).clamp_(0.0, 1.0), (images + eps).clamp_(0.0, 1.0)
-    moved = images
-    if random_start:
-        numbers = torch.arange(first, first + len(images), device=images.device)
-        start = uniform(key(seed, numbers), images.shape[1:]).to(images.dtype)
-        moved = (images + eps * (2 * start - 1)).clamp(low, high)
-    for _ in range(steps):
-        direction = input_gradient(model, moved, labels, chosen).sign_()
-        moved = (moved + size * direction).clamp(low, high)
-    return moved
+
+    def ascend(moved: Tensor) -> Tensor:
+        for _ in range(steps):
+            direction = input_gradient(model, moved, labels, chosen).sign_()
+            moved = (moved + size * direction).clamp(low, high)
+        return moved
+
+    if not random_start:
+        return ascend(images)
+    found, lead = images, None
+    for restart in range(restarts):
+        moved = ascend((images + eps * _start(images, seed, first, restart)).clamp(low, high))
+        if restarts == 1:
+            return moved
+        this = wrong_lead(model, moved, labels)
+        better = torch.ones_like(this, dtype=torch.bool) if lead is None else this > lead
+        found = torch.where(better[:, None, None, None], moved, found)
+        lead = this if lead is None else torch.where(better, this, lead)
+    return found
+
+
+def _start(images: Tensor, seed: int, first: int, restart: int) -> Tensor:
+    """Numbers in [-1, 1), by the image's number in its set; the first restart has those of a single one."""
+    numbers = torch.arange(first, first + len(images), device=images.device)
+    stream = key(seed, numbers)
+    return 2 * uniform(fold(stream, restart) if restart else stream, images.shape[1:]).to(images.dtype) - 1
 
 
 def by_pgd(
@@ -69,13 +92,14 @@ def by_pgd(
     eps: Sequence[float],
     *,
     steps: int = PGD_STEPS,
+    restarts: int = 1,
     seed: int = 0,
     loss: AttackLoss | None = None,
 ) -> Attack:
-    """PGD as `measure` takes it, from a random start, with the gradients of `source`."""
+    """PGD as `measure` takes it, from random starts, with the gradients of `source`."""
 
     def moved(images: Tensor, labels: Tensor, first: int) -> Iterator[Tensor]:
         for size in eps:
-            yield pgd(source, images, labels, size, steps=steps, seed=seed, first=first, loss=loss)
+            yield pgd(source, images, labels, size, steps=steps, restarts=restarts, seed=seed, first=first, loss=loss)
 
     return Attack(tuple(eps), source, moved)

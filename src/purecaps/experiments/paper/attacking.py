@@ -6,12 +6,21 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from purecaps.data.types import Dataset
-from purecaps.evaluate.attacks import Attack, by_fgsm, by_pgd, by_universal, measure, train_universal
+from purecaps.evaluate.attacks import (
+    Attack,
+    by_fgsm,
+    by_noise,
+    by_pgd,
+    by_universal,
+    default_loss,
+    measure,
+    train_universal,
+)
 from purecaps.evaluate.attacks.pgd import PGD_STEPS
 from purecaps.evaluate.attacks.uap import UAP_STEPS
 from purecaps.evaluate.classification import wilson_interval
@@ -20,11 +29,40 @@ from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, keep
 from purecaps.experiments.paper.training import TrainingJob
 
-REVISION = 1
-# Seconds a seed on one H200, of a small network and of the large one; estimates.
-SECONDS = {"fgsm": (2, 5), "pgd": (15, 90), "uap": (40, 120)}
 START_SECONDS = 10
-STEPS = {"fgsm": 1, "pgd": PGD_STEPS, "uap": UAP_STEPS}
+
+
+class Method(NamedTuple):
+    """A way to attack.
+
+    Args:
+        text: what tables call it.
+        steps: of pgd on each image, of the training of uap's generator.
+        seconds: a seed takes on one H200, of a small network and of the large one; estimates.
+        revision: a change of the code that changes its numbers counts this up, and they are measured anew.
+        options: what else is not the default.
+    """
+
+    text: str
+    steps: int
+    seconds: tuple[float, float]
+    revision: int = 1
+    options: dict[str, Any] = {}  # noqa: RUF012 (never written to)
+
+
+METHODS = {
+    "uap": Method("universal, class y + 1", UAP_STEPS, (40, 120), revision=2),
+    "uap-any": Method("universal, any class", UAP_STEPS, (40, 120), options={"aim": "any"}),
+    "fgsm": Method("FGSM", 1, (2, 5)),
+    "pgd": Method(f"PGD, {PGD_STEPS} steps", PGD_STEPS, (15, 90)),
+    "pgd-restarts": Method(
+        f"PGD, {PGD_STEPS} steps, 5 starts",
+        PGD_STEPS,
+        (75, 450),
+        options={"restarts": 5, "loss": "difference"},
+    ),
+    "noise": Method("random signs", 1, (2, 5)),
+}
 
 
 @dataclass(frozen=True)
@@ -36,11 +74,11 @@ class AttackJob(Job):
     Args:
         target: whose networks are attacked.
         source: whose gradients are taken; None takes the target's own.
-        method: "fgsm", "pgd" or "uap".
+        method: one of METHODS.
         eps: sizes: the most that a pixel of [0, 1] changes.
         counts: how many test images, the first ones; each is measured.
         seeds: how many networks.
-        steps: of pgd on each image, of the training of uap's generator.
+        steps: as for `Method`.
     """
 
     target: TrainingJob
@@ -54,13 +92,14 @@ class AttackJob(Job):
     def what(self) -> dict[str, Any]:
         return {
             "kind": "attack",
-            "revision": REVISION,
+            "revision": METHODS[self.method].revision,
             "target": self.target.what(),
             "source": None if self.source is None else self.source.what(),
             "method": self.method,
             "eps": list(self.eps),
             "counts": list(self.counts),
             "steps": self.steps,
+            "options": METHODS[self.method].options,
         }
 
     def defaults(self) -> dict[str, Any]:
@@ -71,10 +110,15 @@ class AttackJob(Job):
 
     def summary(self) -> str:
         by = "its own gradients" if self.source is None else f"gradients of {self.source.model}"
-        return f"{self.method} on {self.target.model}, {self.target.recipe_name}, by {by}, {count_text(self.seeds)}"
+        how = f"{self.method} on {self.target.model}, {self.target.recipe_name}"
+        return (
+            f"{how}, {count_text(self.seeds)}"
+            if self.method == "noise"
+            else f"{how}, by {by}, {count_text(self.seeds)}"
+        )
 
     def seconds_left(self, record: Record | None) -> float:
-        small, large = SECONDS[self.method]
+        small, large = METHODS[self.method].seconds
         each = large if self.target.model == "cnn_baseline" else small
         return START_SECONDS + each * len(self._missing(record)) if self._missing(record) else 0.0
 
@@ -135,13 +179,27 @@ class AttackJob(Job):
         return trained.on_unit_pixels(), about
 
     def _attack(self, source: nn.Module, dataset: Dataset, seed: int, progress: Callable[[int], None]) -> Attack:
+        if self.method == "noise":
+            return by_noise(source, self.eps, seed=seed)
+        options: dict[str, Any] = dict(METHODS[self.method].options)
+        options["loss"] = default_loss(source, options.get("loss", "cross_entropy"))
         if self.method == "fgsm":
-            return by_fgsm(source, self.eps)
-        if self.method == "pgd":
-            return by_pgd(source, self.eps, steps=self.steps, seed=seed)
+            return by_fgsm(source, self.eps, **options)
+        options |= {"steps": self.steps, "seed": seed}
+        if self.method.startswith("pgd"):
+            return by_pgd(source, self.eps, **options)
         images, labels = dataset.train.images, dataset.train.labels
-        options: dict[str, Any] = {"steps": self.steps, "seed": seed, "progress": progress}
+        options["progress"] = progress
         return by_universal(source, {eps: train_universal(source, images, labels, eps, **options) for eps in self.eps})
+
+
+def attack_text(what: Record) -> str:
+    """How the images of a record were moved, in a few words."""
+    steps, options = what["steps"], what.get("options", {})
+    said = [what["method"], *([f"{steps} steps"] if steps > 1 else []), *(f"{k} {v}" for k, v in options.items())]
+    if what["method"] != "noise" and "loss" not in options:
+        said.append("loss cross_entropy")
+    return ", ".join(said)
 
 
 def _joined(parts: Sequence[Record], part: Record) -> list[Record]:

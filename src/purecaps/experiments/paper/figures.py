@@ -147,7 +147,7 @@ def against_batch(curves: Mapping[str, Mapping[int, float]], *, quoted: Sequence
 
 
 def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]], networks: Sequence[str]) -> Figure:
-    """Accuracy against the size of a perturbation: a panel an attack, a curve a network, bars for the spread.
+    """Accuracy against the size of a perturbation: a panel an attack, three in a row, a curve a network.
 
     Args:
         panels: for each attack and network a sample for each size.
@@ -156,9 +156,13 @@ def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]], netw
     looks = dict(zip(networks, itertools.product(("-", "--"), (VERMILION, BLUE, GREEN, INK)), strict=False))
     names = {name for curves in panels.values() for name in curves}
     with styled():
-        figure = Figure(figsize=(6.6, 0.22 * -(-len(names) // 2) + 2.6), layout="constrained")
-        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, (title, curves) in zip(grid, panels.items(), strict=True):
+        columns = min(3, len(panels))
+        rows = -(-len(panels) // columns)
+        figure = Figure(figsize=(6.6, 0.22 * -(-len(names) // 2) + 2.4 * rows + 0.2), layout="constrained")
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False).flatten()
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        for axes, (title, curves) in zip(grid, panels.items(), strict=False):
             for name in (each for each in networks if each in curves):
                 points, (dashes, colour) = curves[name], looks[name]
                 sizes = sorted(points)
@@ -179,8 +183,13 @@ def against_eps(panels: Mapping[str, Mapping[str, Mapping[float, Sample]]], netw
             axes.set_ylim(0, 100)
             axes.set_xlim(left=0)
             axes.grid(axis="y")
-        grid[0].set_ylabel("accuracy, %")
-        entries = {text: line for axes in grid for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+        for axes in grid[: len(panels) : columns]:
+            axes.set_ylabel("accuracy, %")
+        entries = {
+            text: line
+            for axes in grid[: len(panels)]
+            for line, text in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
         if entries:
             shown = [name for name in networks if name in entries]
             figure.legend([entries[name] for name in shown], shown, loc="outside lower left", ncols=2)

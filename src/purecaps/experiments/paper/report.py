@@ -12,6 +12,7 @@ from typing import Any
 from purecaps.evaluate import page
 from purecaps.evaluate.report import inline_svg
 from purecaps.evaluate.style import save
+from purecaps.experiments.paper.attacking import attack_text
 from purecaps.experiments.paper.cells import NONE, plain, verdicts
 from purecaps.experiments.paper.entry import Entry, Results, Row, Shown, Table
 from purecaps.experiments.paper.job import Job, Record
@@ -170,6 +171,8 @@ def _recipe_text(record: Record, cpu: bool) -> str:
 
     TF32 is a GPU's: on a CPU the same recipe is computed in FP32.
     """
+    if record["what"].get("kind") == "attack":
+        return attack_text(record["what"])
     defaults = Recipe().as_dict()
     changed = {
         name: value

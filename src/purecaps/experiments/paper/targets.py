@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from purecaps.experiments.paper import mnist
-from purecaps.experiments.paper.attacking import STEPS, AttackJob
+from purecaps.experiments.paper.attacking import METHODS, AttackJob
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.training import TrainingJob
 from purecaps.train.recipes import RECIPES
@@ -15,7 +15,7 @@ from purecaps.train.recipes import RECIPES
 SEEDS = 3
 AGAIN = (
     "A network whose weights are not there is trained again before it is attacked, so that two attacks may have met "
-    "two trainings of one seed; each record says which."
+    "two trainings of one seed. A record says which; those of the H200 do not yet."
 )
 EPS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 CHANGES = {"val_size": 0, "precision": "tf32"}
@@ -100,5 +100,5 @@ def attack_of(
         eps=EPS,
         counts=counts,
         seeds=scale.most(SEEDS),
-        steps=STEPS[method] if full else min(2, STEPS[method]),
+        steps=METHODS[method].steps if full else min(2, METHODS[method].steps),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from purecaps.files import atomic_write
 from purecaps.ops.triton import plan_table
-from purecaps.ops.triton.plan import MANY, MANY_IMAGES
+from purecaps.ops.triton.plan import has_many
 from purecaps.ops.triton.tile import Tile
 from tune import Case, problem_for
 
@@ -52,7 +52,7 @@ def main() -> None:
                 case.kernel, problem.itemsize, problem.C, problem.n, problem.O, problem.p, problem.H,
                 problem.geometry.stride[0],
             )  # fmt: skip
-            many = case.networks >= MANY or case.networks * case.batch >= MANY_IMAGES
+            many = has_many(case.kernel, case.networks, case.batch)
             tables["TUNED_MANY" if many else "TUNED"][key] = (tile, best["splits"] * tiles)
             print(f"{case}: {result['planned_us']:.1f} -> {best['us']:.1f} us, {tile}")
     path = Path(plan_table.__file__)

@@ -21,7 +21,8 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -162,9 +163,18 @@ def row_of_seeds(name: str, seeds: int, recipe: Recipe) -> dict[str, Any]:
 def rows_of(name: str, variants: Sequence[str], recipe: Recipe, seeds: int) -> Iterator[dict[str, Any]]:
     truth: list[float] = []
     for variant in ordered(variants):
-        yield row_of(name, variant, recipe, truth)
+        yield guarded(partial(row_of, name, variant, recipe, truth), name, variant)
     if seeds > 1:
-        yield row_of_seeds(name, seeds, recipe)
+        yield guarded(partial(row_of_seeds, name, seeds, recipe), name, f"triton, {seeds} seeds")
+
+
+def guarded(make: Callable[[], dict[str, Any]], name: str, variant: str) -> dict[str, Any]:
+    """A row, or one that says what broke: whatever a compiler throws, the others are to be timed."""
+    try:
+        return make()
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        return {"model": name, "variant": variant, "ms": None, "refused": f"{type(error).__name__}: {why}"}
 
 
 def line(row: dict[str, Any]) -> str:

@@ -9,11 +9,26 @@ import torch
 from purecaps.data import Dataset, Split
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
-    if not torch.cuda.is_available():
-        for item in items:
-            if "gpu" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    for item in items:
+        if torch.cuda.is_available():
+            # What the interpreter runs elsewhere is compiled there, and is a test of the GPU.
+            if "kernels" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.gpu)
+        elif "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    outcome = yield
+    if "gpu" in item.keywords and torch.cuda.is_available():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:  # this process can use the GPU no more, and all tests after it would fail
+            pytest.exit(f"{item.nodeid} left the GPU in error: {error}", returncode=3)
+    return outcome
 
 
 SAMPLE = Path(__file__).parent / "assets" / "mnist_sample.npz"

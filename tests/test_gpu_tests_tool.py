@@ -74,6 +74,15 @@ def test_a_test_that_passes_against_expectation_has_been_reached(tmp_path):
     assert done.returncode == 0
 
 
+def test_a_file_that_cannot_be_read_is_no_success_and_the_others_run(tmp_path):
+    (tmp_path / "test_broken.py").write_text("import a_module_that_is_not_there\n")
+    done = run(tmp_path, TESTS.format(body="pass"))
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed, 0 skipped, 0 not reached, of 4"
+    assert "a_module_that_is_not_there" in done.stdout
+    assert done.returncode == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["log.txt"]
+
+
 def test_tests_that_cannot_be_collected_in_time_are_no_success(tmp_path):
     done = run(tmp_path, "import time\ntime.sleep(60)\n", seconds=3)
     assert "pytest could not collect the tests in 3 s" in done.stderr

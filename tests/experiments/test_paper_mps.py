@@ -16,6 +16,7 @@ def calls(tmp_path, monkeypatch):
     program.write_text(f'#!/bin/sh\necho "$1 $(cat) $CUDA_MPS_PIPE_DIRECTORY" >> {log}\nexit ${{EXIT_CODE:-0}}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(mps, "CLIENT", "pass")
     return log
 
 
@@ -41,6 +42,15 @@ def test_where_it_does_not_start_the_processes_go_on_without_it(calls, monkeypat
         assert variables == {}
     assert said == [f"{CONTROL} did not start (exit code 1): the processes take turns on the GPU"]
     assert "quit" not in calls.read_text()
+
+
+def test_where_it_starts_and_serves_nobody_the_processes_go_on_without_it(calls, monkeypatch):
+    monkeypatch.setattr(mps, "CLIENT", "raise SystemExit(3)")
+    said = []
+    with multi_process_service(said.append) as variables:
+        assert variables == {}
+    assert said == [f"{CONTROL} started and serves nobody (exit code 3): the processes take turns on the GPU"]
+    assert "quit" in calls.read_text()
 
 
 def test_where_it_is_not_there_that_is_said(calls, monkeypatch):

@@ -192,6 +192,32 @@ def test_one_failing_job_does_not_keep_the_others(digits, tmp_path):
     assert "expected a finite loss, got" in tally.failed["table1/broken"]
 
 
+def test_whatever_a_driver_throws_at_one_job_the_others_run(digits, tmp_path, monkeypatch):
+    broken, place = training_job("table1/broken"), workplace(tmp_path, digits)
+    real = type(broken).run
+
+    def breaks(self, place, record):
+        if self.name == broken.name:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore of it")
+        real(self, place, record)
+
+    monkeypatch.setattr(type(broken), "run", breaks)
+    tally = run_jobs([broken, training_job()], place)
+    assert tally.done == ["table1/some-job"]
+    assert tally.failed == {
+        "table1/broken": "RuntimeError: CUDA error: operation not permitted when stream is capturing"
+    }
+
+
+def test_each_job_begins_with_torch_compile_as_new(digits, tmp_path, monkeypatch):
+    import torch._dynamo
+
+    resets = []
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: resets.append(1))
+    run_jobs([training_job("table1/one"), training_job("table1/two")], workplace(tmp_path, digits))
+    assert len(resets) == 2
+
+
 def test_a_job_that_another_process_is_at_is_left_to_it(digits, tmp_path):
     job, place = training_job(), workplace(tmp_path, digits)
     lock = place.work / "table1" / "some-job.lock"

@@ -204,10 +204,12 @@ class Trainer:
         ends = (
             _next_multiple(first, every) for every in (recipe.log_every, recipe.eval_every, recipe.checkpoint_every)
         )
-        end = min(recipe.steps, *ends)
+        due = min(recipe.steps, *ends)
+        end = self._in_time(first, due)
         losses, mistakes = stepper(first, end, self._keep_going)
         _stop_if_not_finite(losses, first, self.prepared.train)
         self.step = first + len(losses)
+        self._stop_asked = self._stop_asked or end < due
         taken = time.perf_counter() - begun
         self.meter.add(taken, len(losses))
         images = len(losses) * recipe.batch_size
@@ -241,6 +243,16 @@ class Trainer:
         if len(self.config.all_seeds) > 1:
             row |= {f"{name}/{seed}": value for seed, value in zip(self.config.all_seeds, values.tolist(), strict=True)}
         return row
+
+    def _in_time(self, first: int, end: int) -> int:
+        """The step at which time will be up, where that comes before `end`.
+
+        A graph's steps are queued far faster than they are computed, so that the clock tells nothing between them.
+        """
+        each = self.meter.seconds_per_step
+        if not each or math.isinf(self.deadline):
+            return end
+        return min(end, first + max(1, int((self.deadline - time.monotonic()) / each)))
 
     def _due(self, every: int) -> bool:
         return self.step % every == 0 or self.step == self.recipe.steps

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 CONTROL = "nvidia-cuda-mps-control"
 USUAL = Path("/tmp/nvidia-mps/control")  # of a service that somebody else has started
 SECONDS = 30
+CLIENT = "import torch; torch.zeros(1, device='cuda')"  # what shows that the service serves
 
 
 @contextlib.contextmanager
@@ -32,7 +34,8 @@ def multi_process_service(say: Callable[[str], None]) -> Iterator[dict[str, str]
         say(f"{CONTROL} is not there: the processes take turns on the GPU")
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="purecaps-mps-") as folder:
+    # The service may still write to its log when the folder goes.
+    with tempfile.TemporaryDirectory(prefix="purecaps-mps-", ignore_cleanup_errors=True) as folder:
         variables = {"CUDA_MPS_PIPE_DIRECTORY": f"{folder}/pipe", "CUDA_MPS_LOG_DIRECTORY": f"{folder}/log"}
         for path in variables.values():
             Path(path).mkdir()
@@ -42,7 +45,11 @@ def multi_process_service(say: Callable[[str], None]) -> Iterator[dict[str, str]
             yield {}
             return
         try:
-            yield variables
+            # It has said that it runs before there was anybody to serve.
+            trouble = _call([sys.executable, "-c", CLIENT], "", variables)
+            if trouble is not None:
+                say(f"{CONTROL} started and serves nobody ({trouble}): the processes take turns on the GPU")
+            yield variables if trouble is None else {}
         finally:
             _call([control], "quit\n", variables)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import logging
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from purecaps.experiments.paper.entry import Entry
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, differences, read, read_at
 from purecaps.experiments.paper.scale import Scale
 from purecaps.train.loop import InterruptedRunError
+
+log = logging.getLogger("purecaps.experiments")
 
 # A job is not begun with less time left than it takes to load data and kernels and to save again.
 LEAST_SECONDS = 30.0
@@ -131,10 +135,25 @@ def _run_one(job: Job, place: Workplace, head: str, tally: Tally) -> None:
         place.say(str(stop))
     except InterruptedRunError:
         raise
-    except (PurecapsError, torch.OutOfMemoryError) as error:
-        tally.failed[job.name] = str(error).splitlines()[0]
+    except Exception as error:
+        # Whatever a compiler or a driver throws at one job, the next may run.
+        first = (str(error).splitlines() or [""])[0]
+        expected = isinstance(error, PurecapsError | torch.OutOfMemoryError)
+        tally.failed[job.name] = first if expected else f"{type(error).__name__}: {first}"
         place.say(f"{job.name}: failed: {tally.failed[job.name]}")
+        if not expected:
+            log.exception("%s failed", job.name)
+            _require_device(place)
     finally:
+        # torch.compile keeps eight programs of one function and gives up on the ninth network that it meets.
+        if "torch._dynamo" in sys.modules:  # which takes seconds to load
+            torch._dynamo.reset()
         gc.collect()  # a captured graph holds its memory until it is collected
         if place.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def _require_device(place: Workplace) -> None:
+    """Raises where an error has left the GPU unusable for this process: nothing more can run in it."""
+    if place.device.type == "cuda":
+        torch.cuda.synchronize()

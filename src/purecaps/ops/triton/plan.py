@@ -86,9 +86,16 @@ def _tuned(kernel: str, problem: Problem) -> tuple[Tile, int] | None:
     if not square or stride != across or problem.Z * problem.B < LEAST_TUNED or problem.geometry.dilation != (1, 1):
         return None
     key = (kernel, problem.itemsize, problem.C, problem.n, problem.O, problem.p, problem.H, stride)
-    many = problem.Z >= MANY or (kernel != "weights" and problem.Z * problem.B >= MANY_IMAGES)
-    found = (TUNED_MANY.get(key) if many else None) or TUNED.get(key)
+    found = (TUNED_MANY.get(key) if has_many(kernel, problem.Z, problem.B) else None) or TUNED.get(key)
     return found if found is not None and problem.m_pad <= 4 else None
+
+
+def has_many(kernel: str, networks: int, batch: int) -> bool:
+    """Whether a kernel's tile is looked up among those for many networks or images.
+
+    Weight gradients are split over programs instead, whatever the batch.
+    """
+    return networks >= MANY or (kernel != "weights" and networks * batch >= MANY_IMAGES)
 
 
 def _forward(problem: Problem) -> Tile:

@@ -32,7 +32,8 @@ def results(layer, poses, activations):
     routed = layer(poses, activations)
     generator = torch.Generator().manual_seed(9)
     total = sum((out * torch.randn(out.shape, generator=generator).to(out)).sum() for out in routed)
-    wanted = {"poses": poses, "activations": activations, **dict(layer.named_parameters())}
+    learned = {name: parameter for name, parameter in layer.named_parameters() if parameter.requires_grad}
+    wanted = {"poses": poses, "activations": activations, **learned}
     grads = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
     return {"poses out": routed.poses, "activations out": routed.activations, **dict(zip(wanted, grads, strict=True))}
 

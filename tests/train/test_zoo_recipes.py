@@ -1,5 +1,8 @@
 """The recipes of the routing networks' authors, against what their papers and code say."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -45,6 +48,21 @@ def test_a_recipe_suits_its_images_and_leaves_initial_weights_to_the_network(nam
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_table_of_the_recipes_page_has_their_steps_batches_and_weight_decay(name):
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    section = page.split("## The routing networks")[1].splitlines()
+    (row,) = (line for line in section if line.startswith("|") and f"`{name}`" in line)
+    optimiser, rate, steps = (row.split("|")[column] for column in (2, 3, 5))
+    both = [ZOO_RECIPES[name], ZOO_CIFAR_RECIPES[name]]
+    assert [int(each.replace(",", "")) for each in re.findall(r"[\d,]{4,}", steps)] == [each.steps for each in both]
+    batches = re.findall(r"\d+", optimiser.split(",")[-1])
+    assert {int(each) for each in batches} == {each.batch_size for each in both}
+    decay = re.search(r"weight decay ([\d.e-]+)", optimiser)
+    assert (float(decay[1]) if decay else 0.0) == pytest.approx(both[0].weight_decay)
+    assert rate.split()[0].rstrip(",") == f"{both[0].lr:g}"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_colour_images_are_standardised_or_taken_as_their_authors_did(name):
     photographs = images("photographs", (3, 40, 40), 500)
     recipe = get_recipe(name, photographs)
@@ -60,19 +78,22 @@ def test_dynamic_routing_is_sabours():
     for step, expected in ((0, 1e-3), (1000, 1e-3 * 0.96**0.5), (2000, 0.96e-3), (10_000_000, 1e-6)):
         assert learning_rate(recipe, step) == pytest.approx(expected)
     cifar = get_recipe("capsnet_dr", CIFAR)
-    assert_fields(cifar, steps=600_000, augment=("crop:24", "flip", "brightness:0.247", "contrast:0.8", "standardise"))
+    assert learning_rate(cifar, cifar.steps - 1) == pytest.approx(1e-6), "their 260,000 steps after that are left out"
+    assert_fields(cifar, augment=("crop:24", "flip", "brightness:0.247", "contrast:0.8", "standardise"))
 
 
 def test_em_routing_is_hintons():
     recipe = get_recipe("capsnet_em", MNIST)
     assert_fields(recipe, optimiser="adam", loss="spread", spread_from=0.2, spread_to=0.9, batch_size=64)
-    assert_fields(recipe, weight_decay=2e-7, lr=0.003)
+    assert_fields(recipe, weight_decay=10 * 2e-7, lr=0.003)
     assert learning_rate(recipe, 20_000) == pytest.approx(0.003 * 0.96)
+    short = recipe.in_steps(5000)
+    assert learning_rate(short, 4999) == pytest.approx(0.003 * 0.96**100, rel=0.01), "it ends where the authors' ends"
 
 
 def test_the_dense_networks_rate_falls_once_an_epoch():
     recipe = get_recipe("dcnet", MNIST)
-    assert_fields(recipe, optimiser="adam", batch_size=100, augment=("affine:shift=2.8",))
+    assert_fields(recipe, optimiser="adam", batch_size=100, augment=("shift:3",))
     assert [learning_rate(recipe, step) for step in (0, 599, 600)] == pytest.approx([0.001, 0.001, 0.0009])
     assert_fields(get_recipe("dcnetpp", CIFAR), batch_size=64, step_every=50_000 // 64, preprocess="standardise")
 

@@ -45,6 +45,7 @@ from purecaps.evaluate.attacks.uap import AIMS, UAP_STEPS
 from purecaps.evaluate.style import save
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import run as runs
+from purecaps.malloc import keep_freed_memory
 from purecaps.models import list_models
 from purecaps.train import pick_device
 
@@ -92,6 +93,8 @@ def attack(
 ) -> None:
     """Accuracy under adversarial perturbations of the test images, against their size."""
     chosen = pick_device(device)
+    if chosen.type == "cpu":
+        keep_freed_memory()
     sizes = _parse_eps(eps)
     if method not in STEPS:
         raise unknown_name("method", method, STEPS)

@@ -50,8 +50,10 @@ class EMCapsNet(MatrixCapsNet):
     Initial weights are those of the authors' code (google-research, capsule_em), normal and cut off at two deviations:
     0.05 for the convolution, whose biases are 0.1, 0.5 and 3 for the poses and the activations of primary capsules,
     0.3 for convolutional capsules. Two starts are ours. Class capsules have 0.5 where theirs have 0.01, with which all
-    classes have the same activation to four digits. beta_u of convolutional capsules is 2, with which their mean
-    activations on digits are 0.48 and 0.83; all other betas are 0.
+    classes of a narrow copy have the same activation to four digits; at full width on digits they differ in the fourth
+    even so, and it learns. beta_u of convolutional capsules is 2, with which their mean activations on digits are 0.48
+    and 0.83; all other betas are 0. Deviations are not scaled with A: with 256 channels most activations of primary
+    capsules are near 0 or 1 at the start, and the first routed layer's are 0.04 in the mean.
 
     Args:
         in_shape: the images' (channels, height, width), at least 17x17.
@@ -175,8 +177,8 @@ def capsnet_em(**options: Any) -> EMCapsNet:
     1 + log(2 pi), moves a mean by nine tenths only, quarters the last layer's inverse temperature, and takes 1 from the
     primary capsules' activations before the logistic function. It sums logarithms of variances, where the paper has
     those of deviations, starts beta_a at -2500 and -5000, has places of about a tenth, and first shares of 1 over the
-    parent types, where here they are 1 over the parents that see a child. Initial deviations of class capsules and
-    beta_u are ours, see `EMCapsNet`.
+    parent types, where here they are 1 over the positions that see a child, for each type. Initial deviations of class
+    capsules and beta_u are ours, see `EMCapsNet`.
     """
     return EMCapsNet(**options)
 

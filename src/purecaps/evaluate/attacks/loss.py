@@ -48,6 +48,18 @@ class AttackLoss:
         wrong = scores.masked_fill(true, -torch.inf).amax(dim=1)
         return (wrong - scores[true]).sum()
 
+    def of_any_other(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """What falls as scores [B, K] favour any class but [B], summed over the images.
+
+        For cross-entropy that of all other classes together, -log(1 - p). Not less cross-entropy of the class itself,
+        which has no end: what is learned for many images at once would go on about those that are wrong already.
+        """
+        if self.name != "cross_entropy":
+            return -self(scores, labels)
+        scaled = self.scale * scores
+        others = scaled.masked_fill(F.one_hot(labels, scores.shape[1]).bool(), -torch.inf)
+        return (scaled.logsumexp(dim=1) - others.logsumexp(dim=1)).sum()
+
     def __str__(self) -> str:
         if self.name == "cross_entropy":
             return "cross-entropy of the scores" + ("" if self.scale == 1 else f" times {self.scale:g}")

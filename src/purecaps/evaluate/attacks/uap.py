@@ -87,7 +87,7 @@ def train_universal(
     """A perturbation [C, H, W] within eps that is meant to make the model see a wrong class in every image.
 
     In every step a fresh vector becomes one perturbation for a whole batch, and Adam moves the generator's weights to
-    lower the loss of the wrong class, or to raise that of the true one. The perturbation returned is that of one more
+    lower the loss of the wrong class, or of all wrong classes together. The perturbation returned is that of one more
     vector.
 
     Args:
@@ -100,7 +100,7 @@ def train_universal(
         lr: Adam's learning rate.
         seed: of the generator's weights, its input and the order of images.
         aim: "next" means class (y + 1) mod K for images of class y, as in the paper; "any" means any but y.
-        loss: what is to fall for the wrong class, or to rise for the true one; None takes `default_loss(model)`.
+        loss: what is to fall for the wrong class or classes; None takes `default_loss(model)`.
         progress: told 1 after each step.
     """
     check_eps(eps)
@@ -126,8 +126,10 @@ def train_universal(
             scores = model(perturb_for_training(clean, change))
             check_scores(scores, truth)
             require_gradient(scores)
-            wrong = chosen(scores, (truth + 1) % scores.shape[1]) if aim == "next" else -chosen(scores, truth)
-            objective = wrong / batch_size
+            if aim == "next":
+                objective = chosen(scores, (truth + 1) % scores.shape[1]) / batch_size
+            else:
+                objective = chosen.of_any_other(scores, truth) / batch_size
             if not bool(objective.isfinite()):
                 raise PurecapsError(f"step {step}: expected a finite loss, got {float(objective)}; try a lower lr")
             for weight, gradient in zip(weights, torch.autograd.grad(objective, weights), strict=True):

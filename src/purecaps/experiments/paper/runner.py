@@ -18,6 +18,7 @@ from purecaps.errors import ConfigError, PurecapsError
 from purecaps.experiments.paper.entry import Entry
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, differences, read, read_at
 from purecaps.experiments.paper.scale import Scale
+from purecaps.malloc import keep_freed_memory
 from purecaps.train.loop import InterruptedRunError
 
 log = logging.getLogger("purecaps.experiments")
@@ -86,6 +87,8 @@ def run_jobs(jobs: Sequence[Job], place: Workplace) -> Tally:
         InterruptedRunError: the user asked to stop; what was begun is saved.
     """
     tally = Tally()
+    if place.device.type == "cpu":
+        keep_freed_memory()
     for job in jobs:  # all of them first: a folder of another scale is to be refused before anything runs
         usable(job, place)
     for number, job in enumerate(jobs, start=1):

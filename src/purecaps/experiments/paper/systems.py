@@ -35,7 +35,7 @@ TABLE1 = (
     ),
     System(
         "table1", "capsnet-em", "CapsNets, EM (3)", "EM (3)", "capsnet_em", "capsnet_em",
-        error=Published(0.44, None, "Table 1"), parameters=320e3, steps_known=False,
+        error=Published(0.44, None, "Table 1"), parameters=320e3,
     ),
 )  # fmt: skip
 TABLE3 = (
@@ -70,7 +70,7 @@ TABLE3 = (
     ),
     System(
         "table3", "capsnet-em", "CapsNets, EM (3)", "EM (3)", "capsnet_em_cifar", "capsnet_em", data="cifar10",
-        error=Published(11.9, None, "Table 3"), parameters=458e3, steps_known=False,
+        error=Published(11.9, None, "Table 3"), parameters=458e3,
     ),
     System(
         "table3", "capsnet-vb", "Capsule-VAE, VB routing", "VB", "capsnet_vb_cifar", "capsnet_vb", data="cifar10",

@@ -114,10 +114,12 @@ def check_priors(alpha0: float, kappa0: float, psi0: float, nu0: float, pose_siz
 
 
 class VariationalRouting(Routing):
-    """`variational` with beta_a and beta_u learned for each parent type, both from 0, and batch normalisation.
+    """`variational` with beta_a and beta_u for each parent type, both from 0, and batch normalisation.
 
     Poses are normalised over batch, positions and pose numbers, activations before the logistic function over
-    batch and positions, each parent type by itself and without learned scales, as in the published networks.
+    batch and positions, each parent type by itself and without learned scales, as in the published networks. That takes
+    any constant of a type away again, so that both betas have no effect there and are kept at 0; without it they are
+    learned.
 
     Args:
         children: not used.
@@ -150,6 +152,9 @@ class VariationalRouting(Routing):
         self.alpha0, self.kappa0, self.psi0, self.nu0 = alpha0, kappa0, psi0, nu0
         self.beta_a = nn.Parameter(torch.zeros(parents))
         self.beta_u = nn.Parameter(torch.zeros(parents))
+        if batch_norm:  # their gradient is rounding, which Adam would follow
+            self.beta_a.requires_grad_(False)
+            self.beta_u.requires_grad_(False)
         self.pose_norm = nn.BatchNorm1d(parents, affine=False) if batch_norm else None
         self.activation_norm = nn.BatchNorm1d(parents, affine=False) if batch_norm else None
 

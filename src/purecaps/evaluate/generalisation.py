@@ -73,9 +73,9 @@ def curves_of(history: Sequence[Mapping[str, float]], seed: int) -> dict[str, li
 
 
 def gap_picture(curves: Mapping[str, GapCurves]) -> Figure:
-    """Two panels, loss and error: for each network the area between its curve on training and on held-out images.
+    """Loss and error: above, each network's curves on training and on held-out images, below the gap between them.
 
-    Curves are means over seeds, on a logarithmic scale.
+    Curves are means over seeds. The upper ones are on a logarithmic scale, where a distance is a ratio.
 
     Args:
         curves: by what the network is called.
@@ -84,22 +84,27 @@ def gap_picture(curves: Mapping[str, GapCurves]) -> Figure:
         return message("no curves")
     colours = dict(zip(curves, (BLUE, VERMILION, GREEN), strict=False))
     with styled():
-        figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-        for axes, measure in zip(figure.subplots(1, 2), MEASURES, strict=True):
+        figure = Figure(figsize=(7.2, 5.2), layout="constrained")
+        upper, lower = figure.subplots(2, 2, sharex="col", height_ratios=(3, 2))
+        for above, below, measure in zip(upper, lower, MEASURES, strict=True):
             for name, each in curves.items():
-                _area(axes, each, measure, colours[name], name)
-            log_scale(axes, np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]))
-            axes.set_title("loss" if measure == "loss" else "error, %")
-            axes.set_xlabel("step")
-            axes.set_xlim(left=0)
-            axes.grid(axis="y")
+                _curves(above, each, measure, colours[name], name)
+                gap = np.asarray(each.mean(f"val_{measure}")) - np.asarray(each.mean(f"train_{measure}"))
+                below.plot(each.steps, gap, color=colours[name], linewidth=1.5)
+            log_scale(above, np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in above.lines]))
+            above.set_title("loss" if measure == "loss" else "error, %")
+            below.set_ylabel("gap" if measure == "loss" else "gap, points")
+            below.set_ylim(bottom=min(0.0, below.get_ylim()[0]))
+            below.set_xlabel("step")
+            below.set_xlim(left=0)
+            for axes in (above, below):
+                axes.grid(axis="y")
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=len(curves), fontsize=8)
     return figure
 
 
-def _area(axes: Axes, curves: GapCurves, measure: str, colour: str, name: str) -> None:
+def _curves(axes: Axes, curves: GapCurves, measure: str, colour: str, name: str) -> None:
     train, held_out = curves.mean(f"train_{measure}"), curves.mean(f"val_{measure}")
-    axes.fill_between(curves.steps, train, held_out, color=colour, alpha=0.18, linewidth=0)
     axes.plot(curves.steps, held_out, color=colour, linewidth=1.5, label=f"{name}, held out")
     axes.plot(curves.steps, train, color=colour, linewidth=1.2, linestyle=(0, (3, 1.5)), label=f"{name}, trained on")

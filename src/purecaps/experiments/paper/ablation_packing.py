@@ -59,7 +59,9 @@ def show(results: Results) -> Shown:
     listed = variants(results.scale)
     note = (
         "Rows of a capsule share a kernel, so more rows are more work at equal parameters. Networks of equal work and "
-        "plain convolutions are in ablation-plain."
+        "plain convolutions are in ablation-plain. The initial weights are by one rule (Caffe's), which makes them "
+        "smaller against the true fan-in by another factor in each packing: 2 to 6 times for matrices, 1 to 3.5 for "
+        "single numbers, 3 to 11 for g = 4. So packing and start are not told apart here, nor are two rates a search."
     )
     picture = comparison.picture(
         listed,

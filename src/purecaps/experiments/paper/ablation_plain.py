@@ -75,7 +75,12 @@ def _findings(listed: Sequence[Variant], results: Results) -> tuple[str, ...]:
             if apart is None:
                 continue
             claim = f"{base.group}: that capsule layers err less than {other.text}"
-            sentences.append(f"{claim} {apart.bears_out(higher=True)} ({apart.points}).")
+            tied = [
+                f"at {job.recipe.lr:g}, which the held-out images rate the same, {again.points}"
+                for job in other.as_good(results)
+                if (again := comparison.difference(results.values(job.name), results.values(base.chosen(results).name)))
+            ]
+            sentences.append(f"{claim} {apart.bears_out(higher=True)} ({'; '.join([apart.points, *tied])}).")
     return tuple(sentences)
 
 

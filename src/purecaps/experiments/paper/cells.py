@@ -9,8 +9,8 @@ from purecaps.experiments.paper.verdict import Published, Sample, Verdict, judge
 
 NOT_RUN = "not run yet"
 NONE = "–"
-# With a training error from this share of the test error on, a network is said to underfit.
-UNDERFITS = 0.7
+# With a training error from this share of the test error on, a network is said to underfit; up to that one, to overfit.
+UNDERFITS, OVERFITS = 0.7, 0.5
 
 
 def plain(*texts: str) -> tuple[Cell, ...]:
@@ -46,15 +46,23 @@ def verdict_cell(paper: Published | None, values: Sequence[float], note: str = "
     return Cell(f"{verdict.text}; {note}" if note else verdict.text, verdict)
 
 
-def fit_note(results: Results, name: str) -> str:
-    """ "underfits, training error 1.54 %" where a job's networks err on the training images nearly as on the others."""
+def fit_note(results: Results, name: str, paper: Published | None = None) -> str:
+    """Why a job's networks err as they do: seeds that did not learn, or what their training error says.
+
+    "underfits" where they err on the training images nearly as on the others; "overfits" where they hardly do and
+    nevertheless do worse than the paper's.
+    """
     train, test = results.values(name, "train_error"), results.values(name)
     if not train or not test:
         return ""
     if len(learned(test)) < len(test):
         return f"{len(test) - len(learned(test))} of {len(test)} seeds did not learn"
     share = Sample(train).mean / max(Sample(test).mean, 1e-9)
-    return f"underfits: training error {Sample(train).mean:.2f} %" if share >= UNDERFITS else ""
+    if share >= UNDERFITS:
+        return f"underfits: training error {Sample(train).mean:.2f} %"
+    if share <= OVERFITS and paper is not None and judge(paper, test).word == "worse":
+        return f"overfits: training error {Sample(train).mean:.2f} %"
+    return ""
 
 
 def mean_text(values: Sequence[float], digits: int = 2) -> str:

@@ -59,9 +59,31 @@ class Variant:
     jobs: tuple[CurveJob, ...]
 
     def chosen(self, results: Results) -> CurveJob:
-        """The job of the lowest mean error on held-out images; the first where none is recorded."""
+        """The job of the lowest mean error on held-out images; the first where none is recorded.
+
+        One whose seeds are not all there is not chosen while another's are.
+        """
+        run = self._run(results)
+        return min(run, key=lambda job: _held_out(job, results)) if run else self.jobs[0]
+
+    def as_good(self, results: Results) -> list[CurveJob]:
+        """Others that the held-out images cannot tell from the chosen one: their mean errors are the same number."""
+        chosen = self.chosen(results)
+        run = [job for job in self._run(results) if job is not chosen]
+        return [job for job in run if math.isclose(_held_out(job, results), _held_out(chosen, results), abs_tol=1e-9)]
+
+    def is_whole(self, results: Results) -> bool:
+        """Whether every learning rate has been tried, with all seeds."""
+        return all(len(results.values(job.name, "val_error")) >= job.seeds for job in self.jobs)
+
+    def _run(self, results: Results) -> list[CurveJob]:
         run = [job for job in self.jobs if results.values(job.name, "val_error")]
-        return min(run, key=lambda job: Sample(results.values(job.name, "val_error")).mean) if run else self.jobs[0]
+        whole = [job for job in run if len(results.values(job.name, "val_error")) >= job.seeds]
+        return whole or run
+
+
+def _held_out(job: CurveJob, results: Results) -> float:
+    return Sample(results.values(job.name, "val_error")).mean
 
 
 def training(
@@ -174,15 +196,25 @@ def table(title: str, variants: Sequence[Variant], results: Results, note: str =
             variant.text,
             f"{parameters:,}",
             f"{work:,}",
-            *((f"{job.recipe.lr:g}" if errors else NONE,) if tuned else ()),
+            *((_rate_text(variant, job, results) if errors else NONE,) if tuned else ()),
             mean_text(results.values(job.name, "val_error")),
             error_text(errors),
             mean_text(results.values(job.name, "train_error")),
             NONE if apart is None else apart.text,
         )
         rows.append(Row(plain(*texts)))
-    chosen = "The learning rate of each is the one of the lowest error on held-out images. " if tuned else ""
+    chosen = (
+        "The learning rate of each is the one of the lowest error on held-out images; in brackets one with the very "
+        "same error there, and * where not all rates have been tried yet. "
+        if tuned
+        else ""
+    )
     return Table(title, columns, tuple(rows), columns[2:-1], f"{NOTE} {chosen}{note}".strip())
+
+
+def _rate_text(variant: Variant, job: CurveJob, results: Results) -> str:
+    others = ", ".join(f"{other.recipe.lr:g}" for other in variant.as_good(results))
+    return f"{job.recipe.lr:g}" + (f" ({others})" if others else "") + ("" if variant.is_whole(results) else "*")
 
 
 def rates_table(variants: Sequence[Variant], results: Results) -> Table:

@@ -105,8 +105,22 @@ def _panels(results: Results, run: Run) -> list[Panel]:
 
 
 def _findings(results: Results) -> tuple[str, ...]:
-    return tuple(
-        sentence for layer in (0, 1) for run in (PAPER, BEST) if (sentence := _finding(results, run, layer)) is not None
+    of_paper = (_finding(results, run, layer) for layer in (0, 1) for run in (PAPER, BEST))
+    at_equal_size = (_finding_at_equal_size(results, run) for run in (PAPER, BEST))
+    return tuple(sentence for sentence in (*of_paper, *at_equal_size) if sentence is not None)
+
+
+def _finding_at_equal_size(results: Results, run: Run) -> str | None:
+    """The same kernels, depth and number of parameters: what is left is capsules or filters."""
+    texts = []
+    for layer in range(LAYERS):
+        ours, theirs = (layer_values(results, each, layer, "squared_beyond_chance") for each in (run, SMALL))
+        apart = difference(ours, theirs)
+        if apart is not None:
+            told = "" if apart.told_apart else ", not told apart"
+            texts.append(f"layer {layer + 1} {Sample(ours).text(3)} against {Sample(theirs).text(3)}{told}")
+    return (
+        f"At equal size, r² beyond chance, {run.text} against the {SMALL.text}: {'; '.join(texts)}." if texts else None
     )
 
 

@@ -57,7 +57,8 @@ def show(results: Results) -> Shown:
         "gap",
         gap_picture(drawn),
         "Loss and error over time on images that were trained on and on held-out ones, for pcapsnet2 and two CNNs.",
-        "Means over seeds; the area between is the gap. The three are trained for different numbers of steps.",
+        "Means over seeds. Below, the gap: held out less trained on. The three are trained for different numbers of "
+        "steps. By the paper's recipe pcapsnet2 has the margin loss, which is in the table and cannot be drawn here.",
     )
     return Shown((table,), (picture,) if drawn else (), _findings(results))
 

@@ -7,7 +7,7 @@ from purecaps.experiments.paper.entry import Results, Row
 from purecaps.experiments.paper.figures import Line
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.training import TrainingJob
-from purecaps.experiments.paper.verdict import Published, Sample, judge
+from purecaps.experiments.paper.verdict import Published, Sample, judge, learned
 from purecaps.train.recipes import RECIPES
 
 SEEDS = 10
@@ -70,7 +70,7 @@ def network_rows(model: str, results: Results) -> list[Row]:
                 error_text(errors),
                 mean_text(results.values(job, "train_error")),
             ),
-            verdict_cell(paper, errors, fit_note(results, job)),
+            verdict_cell(paper, errors, fit_note(results, job, paper)),
         )
         rows.append(Row(cells))
     return rows
@@ -91,7 +91,9 @@ def findings(models: tuple[str, ...], results: Results) -> tuple[str, ...]:
         run = {text: values for text, values in found.items() if values}
         if not run:
             continue
-        reached = [text for text, values in run.items() if judge(PAPER[model], values).word != "worse"]
+        reached = [
+            text for text, values in run.items() if judge(PAPER[model], learned(values) or values).word != "worse"
+        ]
         lowest = min(run, key=lambda text: Sample(run[text]).mean)
         by = f" ({', '.join(reached)})" if reached else ""
         sentences.append(

@@ -24,7 +24,7 @@ from purecaps.experiments.paper.entry import Results, Row
 from purecaps.experiments.paper.figures import Line
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.training import TrainingJob
-from purecaps.experiments.paper.verdict import Published, judge
+from purecaps.experiments.paper.verdict import Published, judge, learned
 from purecaps.models.decoder import count_parameters
 from purecaps.models.registry import build_model
 from purecaps.train.recipe import Recipe
@@ -142,7 +142,7 @@ def row(system: System, results: Results) -> Row:
         size = NONE if system.parameters is None else count_text(system.parameters)
         return quoted_row(system.text, size, NONE, published.text(), NOT_RUN, NONE)
     errors = results.values(system.name)
-    notes = filter(None, (fit_note(results, system.name), system.note))
+    notes = filter(None, (fit_note(results, system.name, published), system.note))
     texts = (
         system.text,
         f"{record['parts'][0]['parameters']:,}",
@@ -167,7 +167,8 @@ def findings(systems: Sequence[System], results: Results, where: str) -> tuple[s
     reached = [
         each.text
         for each in run
-        if each.error is not None and judge(each.error, results.values(each.name)).word != "worse"
+        if each.error is not None
+        and judge(each.error, learned(values := results.values(each.name)) or values).word != "worse"
     ]
     names = f" ({'; '.join(reached)})" if reached else ""
     return (

@@ -69,7 +69,7 @@ def show(results: Results) -> Shown:
         error_text(errors),
     )
     control = (*plain(*text, mean_text(results.values(CONTROL, "train_error"))),)
-    rows.append(Row((*control, verdict_cell(paper, errors, fit_note(results, CONTROL)))))
+    rows.append(Row((*control, verdict_cell(paper, errors, fit_note(results, CONTROL, paper)))))
     lines.append(Line("pcapsnet2, the paper's, FP32", errors, paper, first=True))
     note = (
         f"{mnist.NOTE} ProdSumNet is called ProfSumNet in the paper's table, whose text gives 98.44 %, that is 1.56, "

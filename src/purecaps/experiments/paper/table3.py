@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purecaps.experiments.paper import cifar, system
-from purecaps.experiments.paper.cells import error_text, mean_text, plain, sample_text, verdict_cell
+from purecaps.experiments.paper.cells import error_text, fit_note, mean_text, plain, sample_text, verdict_cell
 from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
@@ -58,7 +58,7 @@ def show(results: Results) -> Shown:
         job = f"table3/pcapsnet4-{name}"
         errors, train = results.values(job), results.values(job, "train_error")
         texts = ("pcapsnet4", f"{cifar.PARAMETERS:,}", text, cifar.PAPER.text(), error_text(errors), mean_text(train))
-        rows.append(Row((*plain(*texts), verdict_cell(cifar.PAPER, errors))))
+        rows.append(Row((*plain(*texts), verdict_cell(cifar.PAPER, errors, fit_note(results, job, cifar.PAPER)))))
         lines.append(Line(f"pcapsnet4, {text}", errors, cifar.PAPER, first=name == "paper"))
         views = [sample_text(cifar.averaged_values(results, job, view)) for view in AVERAGED]
         averaged.append(Row(plain(text, error_text(errors), *views)))

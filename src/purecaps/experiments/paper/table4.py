@@ -52,7 +52,8 @@ def show(results: Results) -> Shown:
     note = (
         "Accuracy on all 10,000 test images, mean ± standard deviation over seeds, which the verdict judges; beside it "
         "that on the first 1,000, with the 95 % Wilson interval of such an accuracy on 1,000 images, the same for all "
-        f"seeds. eps: the most that a pixel of [0, 1] changes. {targets.AGAIN}"
+        "seeds. eps: the most that a pixel of [0, 1] changes. Why accuracies fall below the paper's is not known: it "
+        f"does not describe its substitute, whose gradients decide how far they fall. {targets.AGAIN}"
     )
     columns = ("network", "eps", "paper, %", "ours, %", "first 1,000, %", "verdict")
     table = Table("Accuracy under attack", columns, tuple(rows), columns[1:5], note)

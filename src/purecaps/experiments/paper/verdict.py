@@ -91,6 +91,7 @@ def judge(paper: Published, ours: Sequence[float], *, digits: int = 2, accuracy:
 
     Without a spread in the paper, "inside" means that the paper's figure lies in the 95 % interval of our mean. With
     one, a mean outside of it whose 95 % interval nevertheless holds the paper's figure is said not to be told apart.
+    Published figures are rounded, so half a unit of their last digit beyond the spread still counts as inside.
 
     Args:
         paper: an error, or an accuracy.
@@ -101,7 +102,7 @@ def judge(paper: Published, ours: Sequence[float], *, digits: int = 2, accuracy:
     sample = Sample(tuple(ours))
     gap = sample.mean - paper.value
     within = abs(gap) <= sample.half_interval()
-    if paper.spread is not None and abs(gap) <= paper.spread + 1e-9:  # 0.35 - 0.32 is not 0.03 in binary
+    if paper.spread is not None and abs(gap) < paper.spread + 0.5 * 10**-digits:
         return Verdict("inside", "inside")
     if paper.spread is None and within and len(sample) > 1:
         return Verdict("inside", f"inside our interval ({gap:+.{digits}f})")

@@ -8,7 +8,7 @@ against perturbations of up to 0.1, which PGD also attacks from five starts. Thr
 images.
 
 Command: purecaps reproduce whitebox
-Time: about 45 minutes on one H200
+Time: about 60 minutes on one H200
 Result: pcapsnet2 falls faster than the baseline, as in the paper; PGD leaves neither much from 0.1 on; adversarial
     training keeps most of the accuracy at 0.1
 """

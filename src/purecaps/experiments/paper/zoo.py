@@ -18,12 +18,13 @@ from collections.abc import Sequence
 
 from purecaps.experiments.paper import system
 from purecaps.experiments.paper.cells import NONE, error_text, plain
+from purecaps.experiments.paper.comparison import difference
 from purecaps.experiments.paper.contenders import OTHERS, Contender, Cost, contenders, cost_of, shared_hardware
 from purecaps.experiments.paper.entry import Entry, Picture, Results, Row, Shown, Table
 from purecaps.experiments.paper.job import Job, Record
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.trade_offs import ROUTED, Point, trade_offs
-from purecaps.experiments.paper.verdict import Sample
+from purecaps.experiments.paper.verdict import Sample, learned
 
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 CLAIMED = {"mnist": "pcapsnet0", "cifar10": "pcapsnet4"}
@@ -111,7 +112,8 @@ def _point(each: Contender, results: Results, hardware: str | None) -> Point:
     point = Point(each.label, each.family, each.sizes[0], published=published)
     if record is None:
         return point
-    error = max(Sample(results.values(each.full.name)).mean, LEAST_ERROR)
+    values = results.values(each.full.name)
+    error = max(Sample(learned(values) or values).mean, LEAST_ERROR)
     cost = _cost(record, hardware)
     return Point(each.label, each.family, each.sizes[0], error, None if cost is None else cost.seconds, published)
 
@@ -132,17 +134,24 @@ def _hardware(results: Results) -> str | None:
     return shared_hardware(record for record in records if record is not None)
 
 
+def _apart(other: Contender, each: Contender, results: Results) -> bool:
+    found = difference(results.values(other.full.name), results.values(each.full.name))
+    return found is not None and found.told_apart
+
+
 def _findings(data: str, results: Results) -> tuple[str, ...]:
     sentences = [*system.findings(OTHERS[data], results, f"on {TITLES[data]}")]
     run = [(each, _point(each, results, None)) for each in contenders(data) if results.get(each.full.name) is not None]
-    routed = [point.error for each, point in run if each.family == ROUTED and point.error is not None]
+    routed = [(other, point.error) for other, point in run if other.family == ROUTED and point.error is not None]
     for each, point in run:
         # One of the paper's by its own recipe, and not whichever errs least on the test set.
         if each.label == CLAIMED[data] and point.error is not None and routed:
-            above = sum(error > point.error for error in routed)
+            above = [other for other, error in routed if error > point.error]
+            apart = [_apart(other, each, results) for other in above]
             sentences.append(
                 f"{TITLES[data]}: {each.text}, with {each.sizes[0]:,} parameters, errs by {point.error:.2f} %, less "
-                f"than {above} of {len(routed)} networks with routing at their budgets."
+                f"than {len(above)} of {len(routed)} networks with routing at their budgets; {sum(apart)} of those "
+                f"{'is' if sum(apart) == 1 else 'are'} told apart from it by their seeds."
             )
     return tuple(sentences)
 

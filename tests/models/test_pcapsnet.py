@@ -27,6 +27,12 @@ def test_every_model_maps_images_to_scores(name):
 
 
 @pytest.mark.parametrize("name", list_models())
+def test_every_model_maps_no_images_to_no_scores(name):
+    model = create_model(name).eval()
+    assert model(torch.rand(0, *model.in_shape)).shape == (0, 10)
+
+
+@pytest.mark.parametrize("name", list_models())
 def test_every_model_has_a_gradient_for_every_parameter_that_it_learns(name):
     model = create_model(name)
     images = torch.rand(3, *model.in_shape)

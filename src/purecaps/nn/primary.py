@@ -17,8 +17,8 @@ def to_capsules(maps: Tensor, pose_size: int) -> Tensor:
     """Channels as capsules: [B, C*D, H, W] -> poses [B, H, W, C, D]; a capsule's numbers are adjacent channels."""
     if maps.dim() != 4 or maps.shape[1] % pose_size:
         raise ConfigError(f"maps: expected [B, C*D, H, W] with D = {pose_size}, got {shape_text(maps.shape)}")
-    last = maps.permute(0, 2, 3, 1)
-    return last.reshape(*last.shape[:3], -1, pose_size)
+    B, channels, H, W = maps.shape
+    return maps.permute(0, 2, 3, 1).reshape(B, H, W, channels // pose_size, pose_size)
 
 
 class PrimaryCapsules(nn.Module):

@@ -9,7 +9,9 @@ from routing_cases import NAMES
 from purecaps.errors import ConfigError, UnknownNameError
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, PrimaryCapsules, to_capsules
 from purecaps.nn.coordinates import add_coordinates
-from purecaps.nn.routing import over_parents
+from purecaps.nn.routing import Capsules, Routing, capsule_length, over_parents
+from purecaps.nn.routing.attention import AttentionRouting
+from purecaps.nn.routing.dynamic import DynamicRouting
 from purecaps.nn.transform import SummedTransform, Transform
 from purecaps.nn.windows import MapCompetition, windows
 from purecaps.ops.geometry import Geometry
@@ -320,3 +322,40 @@ def test_one_seed_gives_one_transform():
 def test_wrong_arguments_are_refused_by_name(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+class Sum(Routing):
+    """A procedure of one's own that learns nothing."""
+
+    def route(self, votes, activations, parents, compete):
+        poses = votes.sum(dim=-3)
+        return Capsules(poses, capsule_length(poses))
+
+
+class Warm(DynamicRouting):
+    """A procedure of one's own with another's options."""
+
+    def __init__(self, children, parents, pose_size, **options):
+        super().__init__(children, parents, pose_size, **options)
+
+
+def test_a_layer_takes_a_procedure_of_ones_own():
+    poses, _ = children(2, 8, 4)
+    layer = FullyConnectedCapsules(8, 3, 4, 5, routing=Sum).double()
+    torch.testing.assert_close(layer(poses).poses, layer.transform(poses).sum(dim=1))
+    maps, _ = children(2, 5, 6, 3, 4)
+    layer = ConvCapsules(3, 2, 4, 5, 3, routing=Sum).double()
+    torch.testing.assert_close(layer(maps).poses, layer.transform(windows(maps, layer.geometry, (3, 3))).sum(dim=3))
+
+
+@pytest.mark.parametrize("routing", [DynamicRouting, Warm])
+def test_a_procedure_given_as_a_class_takes_its_options(routing):
+    poses, _ = children(2, 8, 4)
+    layers = [FullyConnectedCapsules(8, 3, 4, 5, routing=each, iterations=2).double() for each in (routing, "dynamic")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    assert torch.equal(layers[0](poses).poses, layers[1](poses).poses)
+
+
+def test_a_class_is_refused_where_its_name_is():
+    with pytest.raises(ConfigError, match=r'competition: expected "window" with attention routing'):
+        ConvCapsules(3, 2, 4, 5, 3, routing=AttentionRouting, competition="map")

@@ -13,6 +13,23 @@ BETA = torch.zeros(3)
 ITERATED = [name for name in routing.ROUTINGS if name not in ("attention", "self_attention")]
 
 
+class Mean(routing.Routing):
+    """No routing at all."""
+
+    def __init__(self, children, parents, pose_size, *, factor=1.0):
+        super().__init__()
+        self.factor = factor
+
+    def route(self, votes, activations, parents, compete):
+        poses = self.factor * votes.mean(dim=-3)
+        return routing.Capsules(poses, routing.capsule_length(poses))
+
+
+class Sizeless(Mean):
+    def __init__(self):
+        super().__init__(5, 3, 4)
+
+
 def call(name, votes=VOTES, activations=ACTIVE, **options):
     given = {
         "em": (votes, activations, BETA, BETA),
@@ -80,6 +97,12 @@ def test_parents_are_refused_where_they_would_be_ignored(name):
         (lambda: create_routing("dinamic", children=5, parents=3, pose_size=4), UnknownNameError, r"unknown routing 'dinamic': did you mean dynamic.*known: attention, dynamic, em"),
         (lambda: create_routing("em", children=5, parents=3, pose_size=4, leaky=True), ConfigError, r"leaky: not an option of em routing; it has iterations, inverse_temperature, variance_floor"),
         (lambda: create_routing("attention", children=5, parents=3, pose_size=4, iterations=3), ConfigError, r"iterations: not an option of attention routing; it has none"),
+        (lambda: create_routing(Mean, children=5, parents=3, pose_size=4, leaky=True), ConfigError, r"leaky: not an option of Mean routing; it has factor"),
+        (lambda: create_routing(routing.dynamic, children=5, parents=3, pose_size=4), ConfigError, r"routing: expected a name \(attention, .*\) or a subclass of purecaps.nn.routing.Routing, got <function dynamic"),
+        (lambda: create_routing(routing.Routing, children=5, parents=3, pose_size=4), ConfigError, r"routing: expected a name .* got <class '.*Routing'>"),
+        (lambda: create_routing(torch.nn.Linear, children=5, parents=3, pose_size=4), ConfigError, r"routing: expected a name .* got <class '.*Linear'>"),
+        (lambda: create_routing(Sizeless, children=5, parents=3, pose_size=4), ConfigError, r"routing: expected a class that is made with \(children, parents, pose_size\), got Sizeless\(\)"),
+        (lambda: Mean(5, 3, 4)(VOTES, parents=torch.zeros(2, 3, 4)), ConfigError, r"parents: expected None, as Mean routing"),
         (lambda: routing.dynamic([1, 2]), ConfigError, r"votes: expected a tensor \[..., I, O, D\], got list"),
         (lambda: routing.dynamic(), ConfigError, r"votes: expected a tensor \[..., I, O, D\], got NoneType"),
         (lambda: routing.dynamic(VOTES, bias=torch.zeros(4, 3)), ConfigError, r"bias: expected \[O, D\] = \[3, 4\], got \[4, 3\]"),

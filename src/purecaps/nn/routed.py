@@ -14,6 +14,7 @@ from purecaps.errors import ConfigError, unknown_name
 from purecaps.nn.coordinates import add_coordinates
 from purecaps.nn.recompute import check_recompute, route_in_parts
 from purecaps.nn.routing.capsules import Capsules, Compete, over_parents
+from purecaps.nn.routing.procedure import Routing
 from purecaps.nn.routing.table import create_routing
 from purecaps.nn.transform import SummedTransform, Transform, check_sizes
 from purecaps.nn.windows import MapCompetition, check_map, windows
@@ -32,7 +33,7 @@ class FullyConnectedCapsules(nn.Module):
         out_caps: parents, O.
         in_pose: numbers of a child's pose.
         out_pose: numbers of a parent's pose.
-        routing: a name of `purecaps.nn.routing.ROUTINGS`.
+        routing: a name of `purecaps.nn.routing.ROUTINGS`, or a subclass of `purecaps.nn.routing.Routing`.
         matrix: poses are square matrices, multiplied as such.
         shared: all positions share the transforms of a capsule type; maps of any size are taken.
         coordinates: adds each child's place to its votes; for `shared` transforms, which forget it.
@@ -53,7 +54,7 @@ class FullyConnectedCapsules(nn.Module):
         in_pose: int,
         out_pose: int,
         *,
-        routing: str = "dynamic",
+        routing: str | type[Routing] = "dynamic",
         matrix: bool = False,
         shared: bool = False,
         coordinates: bool = False,
@@ -119,7 +120,7 @@ class ConvCapsules(nn.Module):
         in_pose: numbers of a child's pose.
         out_pose: numbers of a parent's pose.
         kernel_size: of the window, an int or a (height, width) pair.
-        routing: a name of `purecaps.nn.routing.ROUTINGS`.
+        routing: a name of `purecaps.nn.routing.ROUTINGS`, or a subclass of `purecaps.nn.routing.Routing`.
         stride: step between windows.
         padding: zero capsules, of activation 0, added on each side.
         matrix: poses are square matrices, multiplied as such.
@@ -146,7 +147,7 @@ class ConvCapsules(nn.Module):
         out_pose: int,
         kernel_size: IntOrPair = 3,
         *,
-        routing: str = "dynamic",
+        routing: str | type[Routing] = "dynamic",
         stride: IntOrPair = 1,
         padding: IntOrPair = 0,
         matrix: bool = False,
@@ -166,10 +167,6 @@ class ConvCapsules(nn.Module):
             raise ConfigError(
                 'window: expected "capsules" with matrix=True or a competition other than "window", got "channels"'
             )
-        if routing == "attention" and competition != "window":
-            raise ConfigError(
-                f'competition: expected "window" with attention routing, where no parents compete, got "{competition}"'
-            )
         check_recompute(recompute, votes_at_once)
         self.kernel_size = kernel = as_pair(kernel_size, "kernel_size", least=1)
         self.geometry = as_geometry(stride, padding, 1)
@@ -180,10 +177,14 @@ class ConvCapsules(nn.Module):
         else:
             self.transform = SummedTransform(in_caps, out_caps, in_pose, out_pose, kernel, std=std)
         self.routing = create_routing(routing, children=children, parents=out_caps, pose_size=out_pose, **options)
+        if self.routing.name == "attention" and competition != "window":
+            raise ConfigError(
+                f'competition: expected "window" with attention routing, where no parents compete, got "{competition}"'
+            )
         if window == "channels" and self.routing.reads_activations:
             raise ConfigError(
-                f'window: expected "capsules" with {routing} routing, which weighs children by their activations, '
-                'got "channels", which have none'
+                f'window: expected "capsules" with {self.routing.name} routing, which weighs children by their '
+                'activations, got "channels", which have none'
             )
         if competition == "positions" and options.get("leaky"):
             raise ConfigError(

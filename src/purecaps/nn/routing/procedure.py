@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
@@ -13,11 +15,24 @@ class Routing(nn.Module):
 
     A procedure works on each image by itself, so that a layer may route a batch in parts. What needs the whole batch,
     such as batch normalisation, goes into `finish`.
+
+    Args:
+        children: I, or None where the number is open; for subclasses that learn something, and so are the others.
+        parents: O.
+        pose_size: D.
     """
 
-    name: str  # under which layers know it
+    name: str  # under which layers know it; that of the class where it says none
     starts_from_parents = False
     reads_activations = False  # those of the children
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not hasattr(cls, "name"):
+            cls.name = cls.__name__
+
+    def __init__(self, children: int | None = None, parents: int | None = None, pose_size: int | None = None) -> None:
+        super().__init__()
 
     def forward(
         self,

@@ -30,21 +30,43 @@ ROUTINGS: dict[str, type[Routing]] = {
 }
 
 
-def create_routing(name: str, *, children: int | None, parents: int, pose_size: int, **options: Any) -> Routing:
+def create_routing(
+    name: str | type[Routing], *, children: int | None, parents: int, pose_size: int, **options: Any
+) -> Routing:
     """A procedure with what it learns.
 
     Args:
-        name: one of `ROUTINGS`.
+        name: one of `ROUTINGS`, or a class of one's own, a subclass of `Routing` that is made with the three sizes.
         children: I, or None where the number is open.
         parents: O.
         pose_size: D.
         options: the procedure's own, such as `iterations`.
     """
-    if name not in ROUTINGS:
-        raise unknown_name("routing", name, ROUTINGS)
-    make = ROUTINGS[name]
-    allowed = [key for key, value in inspect.signature(make).parameters.items() if value.kind is value.KEYWORD_ONLY]
-    wrong = sorted(set(options) - set(allowed))
+    make = _class_of(name)
+    signature = inspect.signature(make)
+    own = list(signature.parameters.values())[3:]  # after the sizes
+    allowed = [each.name for each in own if each.kind is not each.VAR_KEYWORD]
+    wrong = [] if len(allowed) < len(own) else sorted(set(options) - set(allowed))
     if wrong:
-        raise ConfigError(f"{wrong[0]}: not an option of {name} routing; it has {', '.join(allowed) or 'none'}")
+        raise ConfigError(f"{wrong[0]}: not an option of {make.name} routing; it has {', '.join(allowed) or 'none'}")
+    try:
+        signature.bind(children, parents, pose_size, **options)
+    except TypeError as fault:
+        raise ConfigError(
+            "routing: expected a class that is made with (children, parents, pose_size), "
+            f"got {make.__name__}{signature}"
+        ) from fault
     return make(children, parents, pose_size, **options)
+
+
+def _class_of(name: object) -> type[Routing]:
+    if isinstance(name, str):
+        if name not in ROUTINGS:
+            raise unknown_name("routing", name, ROUTINGS)
+        return ROUTINGS[name]
+    if not isinstance(name, type) or not issubclass(name, Routing) or name is Routing:
+        raise ConfigError(
+            f"routing: expected a name ({', '.join(sorted(ROUTINGS))}) or a subclass of purecaps.nn.routing.Routing, "
+            f"got {name!r}"
+        )
+    return name

@@ -7,6 +7,8 @@ import pytest
 import torch
 from demo_serving import serving
 
+from purecaps.data import digit
+
 NORMALISE = """async ([width, height, values]) => {
   const { normalise } = await import("./preprocess.js");
   const image = normalise({ width, height, data: Float32Array.from(values) });
@@ -105,6 +107,29 @@ def test_paper_alone_has_no_ink(page, ground):
     noise = np.random.default_rng(2).normal(0, 0.01, (40, 30))
     assert run(page, FIND_INK, ground + 0 * noise) is None
     assert run(page, FIND_INK, ground + noise) is None
+
+
+def drawings(digits) -> list[np.ndarray]:
+    """Grey images of all kinds: as they are, on light ground, wide, tall, in uneven light, of one pixel, of none."""
+    image = digits.test.images[4, 0].numpy() / 255
+    shade = np.linspace(0, 0.2, 123)[:, None] + np.linspace(0.1, 0, 84)
+    noise = np.random.default_rng(1).normal(0, 0.01, shade.shape)
+    photograph = 0.9 - 0.4 * np.pad(np.kron(image, np.ones((3, 3))), ((9, 30), (0, 0))) - shade
+    dot, bar = np.zeros((9, 13)), np.ones((63, 45))
+    dot[2, 7], bar[5:60, 20:23] = 1, 0.3
+    return [image, 0.9 - 0.5 * image, np.pad(1 - image, ((5, 63), (123, 5)), constant_values=1), photograph,
+            photograph + noise, dot, bar, np.full((5, 7), 0.37)]  # fmt: skip
+
+
+def test_python_finds_the_same_ink_and_makes_the_same_image_of_it(page, digits):
+    for drawing in drawings(digits):
+        ink = run(page, FIND_INK, drawing)
+        found = digit.find_ink(drawing)
+        assert (found is None) == (ink is None)
+        if found is not None:
+            np.testing.assert_allclose(found.flatten(), ink, atol=2e-6)
+            kept = np.round(255 * found) / 255  # as the pad keeps it; else 1e-8 of ink would decide on the box
+            np.testing.assert_allclose(digit.normalise(kept), normalise(page, kept), atol=2e-6)
 
 
 def test_weights_are_read_from_safetensors(page):

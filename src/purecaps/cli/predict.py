@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from torch import Tensor
 
 from purecaps import data
 from purecaps.cli.options import Device, PretrainedModel, Seed, Weights, load_trained
-from purecaps.cli.support import out
+from purecaps.cli.support import out, say
+from purecaps.data.image import shown_size
+from purecaps.errors import ConfigError
 from purecaps.models.guided import has_lengths
 from purecaps.train import pick_device
+
+# Sides of an image that differ by more than this factor from the network's are told to have been stretched.
+MOST_STRETCH = 1.25
 
 
 def predict(
@@ -23,15 +29,23 @@ def predict(
     invert: Annotated[
         bool, typer.Option("--invert", help="Swap dark and light: MNIST's digits are light on dark.")
     ] = False,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            "--fit", help="Find the digit, on light or dark ground, and crop, scale and centre it as MNIST's."
+        ),
+    ] = False,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
     """Print the class lengths of images, longest first; of a network whose scores are logits, the probabilities."""
+    if fit and invert:
+        raise ConfigError("--invert: expected none with --fit, which tells ink from its ground by itself, got both")
     chosen = pick_device(device)
     trained = load_trained(checkpoint, model).to(chosen)
     lengths = has_lengths(trained.model)
     for path in images:
-        image = data.load_image(path, trained.info.image_shape, invert=invert)
+        image = _read(path, trained.info.image_shape, invert=invert, fit=fit)
         scores = trained.scores(image[None].to(chosen))[0].cpu()
         if not lengths:
             scores = scores.softmax(dim=0)
@@ -51,3 +65,19 @@ def predict(
                 style="bold" if index == int(scores.argmax()) else None,
             )
         out.print(table)
+
+
+def _read(path: Path, shape: tuple[int, int, int], *, invert: bool, fit: bool) -> Tensor:
+    channels, height, width = shape
+    of_digits = channels == 1 and height == width
+    if fit:
+        if not of_digits:
+            raise ConfigError(f"--fit: expected a network of grey, square images such as MNIST's, got one of {shape}")
+        return data.load_digit(path, shape)
+    image = data.load_image(path, shape, invert=invert)
+    rows, columns = shown_size(path)
+    stretch = (rows * width) / (columns * height)
+    if max(stretch, 1 / stretch) > MOST_STRETCH:
+        hint = "; --fit would find a digit in it and keep its proportions" if of_digits else ""
+        say(f"{path}: stretched from {columns}x{rows} pixels to {width}x{height}{hint}")
+    return image

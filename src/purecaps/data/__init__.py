@@ -5,6 +5,7 @@ from __future__ import annotations
 from purecaps.data import transforms
 from purecaps.data.arrays import load_arrays
 from purecaps.data.catalog import Status, fetch, list_datasets, load, location, status, verify
+from purecaps.data.digit import load_digit
 from purecaps.data.folder import load_folder
 from purecaps.data.image import load_image
 from purecaps.data.loader import DeviceLoader
@@ -19,6 +20,7 @@ __all__ = [
     "list_datasets",
     "load",
     "load_arrays",
+    "load_digit",
     "load_folder",
     "load_image",
     "location",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from purecaps.errors import ConfigError, DataError
@@ -68,6 +68,17 @@ def is_grey(path: str | os.PathLike[str]) -> bool:
             return picture.mode in ("1", "L", "LA", "I", "F", *_DEEP_GREY)
     except Exception as fault:
         raise _unreadable(path, fault) from fault
+
+
+def shown_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The (height, width) of a file's picture, turned as its EXIF tag says."""
+    try:
+        with Image.open(path) as picture:
+            width, height = picture.size
+            lies = picture.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    except Exception as fault:
+        raise _unreadable(path, fault) from fault
+    return (width, height) if lies else (height, width)
 
 
 def check_channels(channels: int) -> None:

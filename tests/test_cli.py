@@ -191,6 +191,15 @@ def test_a_network_is_written_as_c(here, capsys):
     assert "constants 15,552 bytes" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("more", [[], ["--int8"]])
+def test_c_files_are_called_as_asked(here, more, capsys):
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--name", "digits", "--out", "c", *more) == 0
+    assert {path.name for path in (here / "c").iterdir()} == {"digits.c", "digits.h"}
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--name", "2 digits", "--out", "d", *more) == 1
+    assert "name: expected letters, digits and underscores" in capsys.readouterr().err
+    assert not (here / "d").exists()
+
+
 def test_a_plain_network_is_trained_and_used_but_not_written_as_c(here, digits_file, digits, capsys):
     assert purecaps("train", "--model", "lenet", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 0
     config = json.loads((here / "run" / "config.json").read_text())

@@ -1,5 +1,6 @@
 """Networks as C: compiled with every warning an error, and run against PyTorch."""
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -104,6 +105,46 @@ def test_class_names_survive_whatever_is_in_them(tmp_path):
     odd = 'a "b" \\ ??/ é'
     info = ModelInfo("my-net", (1, 4, 4), (1, 4, 4), 2, {}, ("x", odd))
     assert run(TrainedModel(trained.model, info), torch.zeros(1, 1, 4, 4, dtype=torch.uint8), tmp_path)[2] == odd
+
+
+TWO = """
+#include "digits.h"
+#include "Letters_2.h"
+#include <stdio.h>
+int main(void)
+{
+    static uint8_t image[DIGITS_CHANNELS * DIGITS_HEIGHT * DIGITS_WIDTH];
+    static float lengths[DIGITS_CLASSES + LETTERS_2_CLASSES];
+    while (fread(image, 1U, sizeof image, stdin) == sizeof image) {
+        digits_lengths(image, lengths);
+        Letters_2_lengths(image, &lengths[DIGITS_CLASSES]);
+        (void)fwrite(lengths, sizeof lengths, 1U, stdout);
+    }
+    return 0;
+}
+"""
+
+
+def test_two_networks_of_one_architecture_go_into_one_program(tmp_path):
+    networks = [own([Layer(2, None, 6), Layer(None, 3, 4, kernel=3)], (1, 7, 7)) for _ in range(2)]
+    torch.nn.init.normal_(networks[1].model.capsule_blocks()[0].conv.weight)
+    names = ("digits", "Letters_2")
+    sources = [export_c(each, tmp_path, name=name).source.name for each, name in zip(networks, names, strict=True)]
+    (tmp_path / "main.c").write_text(TWO)
+    command = ["gcc", *STRICT, *SANITISED, "-I", ".", "-o", "program", "main.c", *sources, "-lm"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    images = torch.randint(256, (3, 1, 7, 7), dtype=torch.uint8)
+    done = subprocess.run([tmp_path / "program"], input=images.numpy().tobytes(), capture_output=True, check=True)
+    found = torch.from_numpy(np.frombuffer(done.stdout, np.float32).copy()).view(3, -1)
+    expected = torch.cat([each.scores(images) for each in networks], dim=1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("name", ["", "2digits", "my-net", "a/b", "größe", "a b", "a\n", "math", "StdInt"])
+def test_a_name_that_is_none_in_c_is_refused(name, tmp_path):
+    with pytest.raises(ConfigError, match=rf"name: expected letters, .* got {re.escape(repr(name))}"):
+        export_c(own([Layer(None, None, 2)], (1, 4, 4), 2), tmp_path, name=name)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("folder", ["Ziffern-für-mich", "手写", "two\nlines", "a * b"])

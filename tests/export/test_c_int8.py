@@ -127,6 +127,17 @@ def test_the_report_counts_constants_memory_and_work(tmp_path):
     assert report.multiply_adds == 214_416
 
 
+def test_a_name_of_ones_own_is_that_of_files_and_symbols(tmp_path):
+    network = QuantisedPCapsNet.from_package("pcapsnet1")
+    report = export_c_int8(network, tmp_path, name="digits")
+    assert (report.source.name, report.header.name) == ("digits.c", "digits.h")
+    subprocess.run(["gcc", *STRICT, "-c", "-o", tmp_path / "n.o", report.source], check=True)
+    symbols = subprocess.run(["nm", "-g", tmp_path / "n.o"], capture_output=True, text=True, check=True).stdout
+    assert sorted(re.findall(r" T (\w+)", symbols)) == ["digits_class_name", "digits_classify", "digits_scores"]
+    with pytest.raises(ConfigError, match=r"name: expected letters, .* got 'my-net'"):
+        export_c_int8(network, tmp_path, name="my-net")
+
+
 def test_the_report_is_what_the_compiler_lays_out(tmp_path):
     report = export_c_int8(QuantisedPCapsNet.from_package("pcapsnet2"), tmp_path)
     subprocess.run(["gcc", *STRICT, "-Os", "-c", "-o", tmp_path / "n.o", report.source], check=True)

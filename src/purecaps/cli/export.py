@@ -38,6 +38,10 @@ app = typer.Typer(
 def export_c_verb(
     *,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the C file and its header.")],
+    name: Annotated[
+        str | None,
+        typer.Option(help="What files are called and symbols begin with.", show_default="the network's name"),
+    ] = None,
     model: PretrainedModel = None,
     pretrained: Pretrained = False,
     checkpoint: Weights = None,
@@ -48,9 +52,9 @@ def export_c_verb(
 ) -> None:
     """One C99 file and a header, with the weights inside: no allocation, no dependency but <math.h>."""
     if int8:
-        report = export_c_int8(load_quantised(checkpoint, model, root), out_dir)
+        report = export_c_int8(load_quantised(checkpoint, model, root), out_dir, name=name)
     else:
-        report = export_c(load_trained(checkpoint, model), out_dir)
+        report = export_c(load_trained(checkpoint, model), out_dir, name=name)
     for path in (report.source, report.header):
         out.print(str(path), soft_wrap=True)
     out.print(

@@ -19,12 +19,13 @@ from purecaps.models.pcapsnet import PCapsNet
 from purecaps.models.sizes import LayerSizes, layer_sizes
 
 
-def export_c(trained: TrainedModel, folder: str | Path) -> CReport:
+def export_c(trained: TrainedModel, folder: str | Path, *, name: str | None = None) -> CReport:
     """Writes NAME.c and NAME.h into `folder`.
 
     Args:
         trained: a P-CapsNet; networks of other families, and those that need whitened images, are refused.
         folder: where to write; it is made if it is not there.
+        name: what files are called and symbols begin with, a C identifier; None takes the network's name.
     """
     model, info = trained.model, trained.info
     if not isinstance(model, PCapsNet):
@@ -35,8 +36,8 @@ def export_c(trained: TrainedModel, folder: str | Path) -> CReport:
             'than most microcontrollers; train it with preprocess "standardise"'
         )
     layers = layer_sizes(model)
-    common = common_values(info)
-    name = common["name"]
+    common = common_values(info, name)
+    name = str(common["name"])
     weights = [block.conv.kernel().detach().float().cpu() for block in model.capsule_blocks()]
     scale, shift = _input_line(model, info.pixel_scale, info.image_shape[0])
     arena = arena_size(layers, last_is_kept=True)

@@ -18,8 +18,14 @@ from purecaps.quant.layer import QuantisedLayer
 from purecaps.quant.network import QuantisedPCapsNet
 
 
-def export_c_int8(network: QuantisedPCapsNet, folder: str | Path) -> CReport:
-    """Writes NAME_int8.c and NAME_int8.h into `folder`, which is made if it is not there."""
+def export_c_int8(network: QuantisedPCapsNet, folder: str | Path, *, name: str | None = None) -> CReport:
+    """Writes NAME.c and NAME.h into `folder`.
+
+    Args:
+        network: a quantised P-CapsNet.
+        folder: where to write; it is made if it is not there.
+        name: what files are called and symbols begin with, a C identifier; None takes the network's name and "_int8".
+    """
     info, layers = network.info, network.capsule_layers()
     sizes = [layer.sizes for layer in layers]
     height, width = sizes[-1].out_size
@@ -27,8 +33,8 @@ def export_c_int8(network: QuantisedPCapsNet, folder: str | Path) -> CReport:
         raise ConfigError(
             f"model: expected a last map of up to 65,535 positions, got {height}x{width}; export it to C in float"
         )
-    common = common_values(info, "_int8")
-    name = common["name"]
+    common = common_values(info, name, "_int8")
+    name = str(common["name"])
     arena = arena_size(sizes, last_is_kept=False)
     capsule = max(layer.capsule for layer in sizes)
     tables = [_numbers("uint16_t", "squash_factors", network.table)]

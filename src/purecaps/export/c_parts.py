@@ -18,6 +18,9 @@ from purecaps.files import atomic_write
 from purecaps.models.sizes import LayerSizes
 from purecaps.models.store import ModelInfo
 
+# Headers that the files include: one of the same name beside them could be taken for it.
+INCLUDED = ("math", "stddef", "stdint")
+
 
 @dataclass(frozen=True)
 class CReport:
@@ -38,9 +41,17 @@ class CReport:
     multiply_adds: int
 
 
-def common_values(info: ModelInfo, suffix: str = "") -> dict[str, Any]:
-    """What both templates are filled with: names, shapes and where the crop begins."""
-    name = re.sub(r"\W", "_", info.name) + suffix
+def common_values(info: ModelInfo, given: str | None, suffix: str = "") -> dict[str, Any]:
+    """What both templates are filled with: names, shapes and where the crop begins.
+
+    Args:
+        info: the network's description.
+        given: what files and symbols are to be called; None for the network's name with the suffix.
+        suffix: what tells this kind of file from others of the network.
+    """
+    if given is not None:
+        check_name(given)
+    name = re.sub(r"\W", "_", info.name) + suffix if given is None else given
     channels, height, width = info.image_shape
     top, left = crop_offset(info.image_shape, info.in_shape, info.augment)
     return {
@@ -58,6 +69,14 @@ def common_values(info: ModelInfo, suffix: str = "") -> dict[str, Any]:
         "crop_top": top,
         "crop_left": left,
     }
+
+
+def check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or name.lower() in INCLUDED:
+        raise ConfigError(
+            f"name: expected letters, digits and underscores, no digit first, and none of {', '.join(INCLUDED)}, "
+            f"got {name!r}"
+        )
 
 
 def write_pair(folder: str | Path, header: str, source: str, values: Mapping[str, Any]) -> tuple[Path, Path]:

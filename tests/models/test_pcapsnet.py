@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
+from torch.nn.utils import prune
 
 import purecaps
 from purecaps import Layer, PCapsNet, create_model, list_models
@@ -179,3 +181,32 @@ def test_the_two_implementations_agree_on_a_whole_network():
             block.conv.impl = impl
         scores.append(model(images))
     torch.testing.assert_close(*scores, rtol=1e-12, atol=1e-14)
+
+
+def test_what_wants_flat_weights_takes_contiguous_ones_and_the_network_stays_the_same(tmp_path):
+    model, images = create_model("pcapsnet1"), torch.rand(5, 1, 28, 28)
+    before = model(images)
+    for weight in model.parameters():
+        weight.data = weight.data.contiguous()
+    torch.testing.assert_close(model(images), before)
+    assert torch.nn.utils.parameters_to_vector(model.parameters()).shape == (2_952,)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    optimiser = torch.optim.LBFGS(model.parameters(), max_iter=3, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimiser.zero_grad()
+        value = model(images).square().sum()
+        value.backward()
+        return value
+
+    first = optimiser.step(loss).detach()
+    assert loss() < first
+    prune.l1_unstructured(model.capsule_blocks()[0].conv, "weight", amount=0.5)
+    assert model(images).isfinite().all()
+
+
+def test_writing_through_the_state_dict_writes_into_the_network():
+    model = create_model("pcapsnet1")
+    for tensor in model.state_dict().values():
+        tensor.zero_()
+    assert not any(weight.any() for weight in model.parameters())

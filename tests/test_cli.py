@@ -286,6 +286,10 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
         (["train", "--data", "FILE", "--teacher-share", "0.5"], r"teacher: expected a network with teacher_share 0.5"),
         (["train", "--data", "FILE", "--teacher", "none"], r"none: expected a model file, found no such file"),
         (["train", "--recipe", "paper", "--data", "FILE", "--mixup", "0.5"], r"mixup: expected 0 with loss margin"),
+        (
+            ["train", "--data", "FILE", "--m-pos", "0.9"],
+            r"--m-pos: expected it with --loss margin, got it with cross_entropy: 0.9",
+        ),
         (["train", "--data", "FILE", "--lr", "-1"], r"lr: expected a finite number above 0, got -1.0"),
         (["train", "--data", "FILE", "--device", "tpu"], r"device: expected one of auto, cpu, cuda, mps, got 'tpu'"),
         (["train", "--data", "FILE", "--augment", "spin:3"], r"unknown name 'spin'"),

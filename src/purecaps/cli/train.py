@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from purecaps import data
+from purecaps.cli.acting import require_acting
 from purecaps.cli.options import Device
 from purecaps.cli.support import err, is_out_of_memory, out, parse_size, recipe_options, say
 from purecaps.cli.tables import print_result
@@ -166,6 +167,7 @@ def _configure(
         )
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
+    require_acting(recipe, overrides)
     if resume and out_dir is not None and not holds_run(out_dir):
         say(f"nothing to go on with in {out_dir}: starting at step 0")
     return replace(config, recipe=recipe), dataset

@@ -149,6 +149,22 @@ def test_resuming_a_finished_run_only_reports_again(trained, capsys):
     assert (trained / "model.safetensors").read_bytes()[tensors] == before[tensors]
 
 
+def test_going_on_where_there_is_nothing_begins_only_the_network_that_was_named(here, digits_file, capsys):
+    words = ["train", "--data", digits_file, "--out", "run", "--resume", "--device", "cpu", *QUICK]
+    assert purecaps(*words) == 1
+    assert not (here / "run").exists()
+    assert purecaps(*words, "--model", "pcapsnet1") == 0
+    assert "nothing to go on with in run: starting at step 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("model", ["idpa_capsnet", "capsnet_vb"])
+def test_a_recipe_for_logits_is_taken_by_capsule_networks_that_are_trained_so(here, digits_file, capsys, model):
+    # Too many images held out is found only later: by then the recipe was taken.
+    words = ["--model", model, "--recipe", "cnn", "--data", digits_file, "--val-size", "160", "--device", "cpu"]
+    assert purecaps("train", *words) == 1
+    assert "val_size: expected fewer than" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_killed_three_times_and_resumed_the_weights_are_the_same(here, digits_file):
     words = [
@@ -282,6 +298,11 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
             ["train", "--data", "FILE", "--model", "lenet", "--recipe", "best"],
             r"--recipe: expected cnn or cnn_small for lenet, whose scores are logits, got 'best'",
         ),
+        (
+            ["train", "--data", "FILE", "--model", "pcapsnet1", "--recipe", "cnn"],
+            r"--recipe: expected one for capsule networks, such as default, for pcapsnet1, whose scores are lengths, "
+            r"got 'cnn', which is for logits",
+        ),
         (["bench", "--models", "lenet"], r"models: expected P-CapsNets, got 'lenet'"),
         (["train", "--data", "FILE", "--teacher-share", "0.5"], r"teacher: expected a network with teacher_share 0.5"),
         (["train", "--data", "FILE", "--teacher", "none"], r"none: expected a model file, found no such file"),
@@ -300,6 +321,10 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
         (["train", "--data", "FILE", "--seed", "-1"], r"seed: expected an int in \[0, 2\^63\), got -1"),
         (["train", "--data", "./nowhere"], r"nowhere: expected a folder of images or a file of arrays, found none"),
         (["train", "--resume"], r"--resume: expected --out DIR"),
+        (
+            ["train", "--resume", "--data", "FILE", "--out", "typo"],
+            r"--resume: expected the folder of a run in --out, got typo, which holds none",
+        ),
         (
             ["train", "--data", "FILE", "--image-size", "big"],
             r"--image-size: expected a size such as 28 or 28x32, up to 4096, got 'big'",

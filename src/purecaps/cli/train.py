@@ -156,6 +156,10 @@ def _configure(
         return config, _load_data(config)
     if out_dir is not None and not resume and holds_run(out_dir):
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
+    if resume and out_dir is not None and "model" not in given and not holds_run(out_dir):
+        raise ConfigError(
+            f"--resume: expected the folder of a run in --out, got {out_dir}, which holds none; --model begins one"
+        )
     entry = get_entry(given.setdefault("model", "pcapsnet2"))
     config = RunConfig(**{"data": "mnist", "recipe_name": entry.recipe, **given})
     if config.recipe_name not in RECIPES:
@@ -165,12 +169,23 @@ def _configure(
             f"--recipe: expected {' or '.join(FOR_LOGITS)} for {config.model}, whose scores are logits, "
             f"got {config.recipe_name!r}, which is for capsule networks"
         )
+    if _for_logits(config.recipe_name) and not _for_logits(entry.recipe):
+        raise ConfigError(
+            f"--recipe: expected one for capsule networks, such as {entry.recipe}, for {config.model}, whose scores "
+            f"are lengths, got {config.recipe_name!r}, which is for logits"
+        )
     dataset = _load_data(config)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
     require_acting(recipe, overrides)
     if resume and out_dir is not None and not holds_run(out_dir):
         say(f"nothing to go on with in {out_dir}: starting at step 0")
     return replace(config, recipe=recipe), dataset
+
+
+def _for_logits(name: str) -> bool:
+    """Whether a recipe takes scores as they are; the softmax of lengths, all in [0, 1), learns next to nothing."""
+    recipe = RECIPES[name]
+    return recipe.loss == "cross_entropy" and recipe.scale == 1
 
 
 def _weights(path: Path) -> Path:

@@ -23,6 +23,7 @@ from purecaps.cli.options import (
     load_trained,
 )
 from purecaps.cli.support import out, progress_bar, say
+from purecaps.cli.targets import check_folder
 from purecaps.data import Dataset
 from purecaps.errors import ConfigError, unknown_name
 from purecaps.evaluate.attacks import (
@@ -108,6 +109,7 @@ def attack(
         raise ConfigError(f"--aim: expected it with uap, got it with {method}: {aim}")
     if source is not None and method == "noise":
         raise ConfigError(f"--source: expected it with an attack that takes gradients, got it with noise: {source}")
+    check_folder("--out", out_dir)
     trained = load_trained(checkpoint, model).to(chosen)
     substitute = None if source is None else _load_source(source, trained).to(chosen)
     name = data_name or trained.info.trained_on

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
+from matplotlib.figure import Figure
 from rich.table import Table
 
 from purecaps.cli.options import Device, Seed
 from purecaps.cli.support import out, say
+from purecaps.cli.targets import check_file
 from purecaps.errors import ConfigError, PurecapsError
-from purecaps.evaluate import pictures
+from purecaps.evaluate.style import FORMATS, save
 from purecaps.experiments import bench as benching
 from purecaps.experiments.bench import contenders as contending
 from purecaps.experiments.bench import plots, tables
@@ -73,6 +75,9 @@ def bench(
         say,
         benching.Turns(turns),
     )
+    check_file("--csv", csv_file)
+    check_file("--json", json_file)
+    check_file("--plot", picture, [f".{name}" for name in FORMATS])
     record = Keeper(chosen, csv_file, json_file)
     if grow is not None:
         _grow(grow, models, modes, batches, contenders, settings, record, picture)
@@ -84,10 +89,8 @@ def bench(
         settings,
         record,
     )
-    if picture is not None:
-        pictures.save(plots.plot(report.rows), picture)
     _print_table(tables.HEADINGS, tables.lines(report.rows))
-    _finish(report)
+    _finish(report, picture, lambda: plots.plot(report.rows))
 
 
 class Keeper:
@@ -133,8 +136,6 @@ def _grow(
         _names(axes), _names(models or GROW_MODELS), mode[0], sizes[0], ways, settings, record
     )
     record(report, growth=[{**dataclasses.asdict(each), "exponent": each.exponent} for each in growths])
-    if picture is not None:
-        pictures.save(plots.plot_growth(growths), picture)
     for axis in dict.fromkeys((growth.axis, growth.values) for growth in growths):
         here = [growth for growth in growths if (growth.axis, growth.values) == axis]
         out.print(tables.growth_title(here[0]))
@@ -143,12 +144,14 @@ def _grow(
     out.print(
         "exponent: e in cost ~ value^e, fitted to all; at the end: of the last two; of arithmetic: if nothing else"
     )
-    _finish(report)
+    _finish(report, picture, lambda: plots.plot_growth(growths))
 
 
-def _finish(report: benching.Report) -> None:
+def _finish(report: benching.Report, picture: Path | None, draw: Callable[[], Figure]) -> None:
     for line in (*tables.notes(report.rows), *tables.footer(report.rows, report.rates)):
         out.print(line, soft_wrap=True)
+    if picture is not None:  # after all is said: what was measured is not lost with a full disk
+        save(draw(), picture)
     if report.failures:
         raise PurecapsError(f"{len(report.failures)} not measured: {'; '.join(report.failures)}")
 

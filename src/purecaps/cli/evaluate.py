@@ -10,6 +10,7 @@ import typer
 from purecaps.cli.options import Device, PretrainedModel, Root, Seed, Weights, load_data_for, load_trained
 from purecaps.cli.support import out
 from purecaps.cli.tables import print_result
+from purecaps.cli.targets import check_folder
 from purecaps.evaluate import evaluate
 from purecaps.experiments import run as runs
 from purecaps.train import pick_device
@@ -31,6 +32,7 @@ def evaluate_verb(
 ) -> None:
     """Error rate, per-class table and confusion matrix of a trained network on a test set."""
     chosen = pick_device(device)
+    check_folder("--out", out_dir)
     trained = load_trained(checkpoint, model).to(chosen)
     source = data_name or trained.info.trained_on
     dataset = load_data_for(trained, source, root)

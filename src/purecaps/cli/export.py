@@ -19,6 +19,7 @@ from purecaps.cli.options import (
 )
 from purecaps.cli.quantise import Int8, load_quantised
 from purecaps.cli.support import out, say
+from purecaps.cli.targets import check_file
 from purecaps.data import Split
 from purecaps.errors import PurecapsError
 from purecaps.evaluate.trained import TrainedModel
@@ -79,6 +80,7 @@ def export_onnx_verb(
     device: Device = "auto",
 ) -> None:
     """An ONNX file with a dynamic batch, compared with PyTorch on the test set before it is left there."""
+    check_file("--out", path)
     if int8:
         network = load_quantised(checkpoint, model, root)
         test = _test_split(TrainedModel(network, network.info), root)

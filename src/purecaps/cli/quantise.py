@@ -18,6 +18,7 @@ from purecaps.cli.options import (
     load_trained,
 )
 from purecaps.cli.support import err, out, say
+from purecaps.cli.targets import check_file
 from purecaps.errors import ConfigError
 from purecaps.experiments.quantising import compare
 from purecaps.quant import QuantisedPCapsNet, calibration_images
@@ -58,6 +59,7 @@ def quantise(
             raise ConfigError(f"{name}: expected it with --qat only, got {value:g} without; add --qat")
         if value is not None and value <= 0:
             raise ConfigError(f"{name}: expected a number above 0, got {value:g}")
+    check_file("--out", path)
     trained = load_trained(checkpoint, model)
     dataset = load_data_for(trained, data_name or trained.info.trained_on, root)
     found = compare(

@@ -118,6 +118,15 @@ def test_a_trained_network_is_evaluated_and_used(trained, digits, capsys):
     assert len(re.findall(r"^\d +0\.\d{4}", capsys.readouterr().out, re.MULTILINE)) == 10
 
 
+def test_a_test_set_that_takes_long_to_read_is_counted(trained, capsys, monkeypatch):
+    monkeypatch.setattr("purecaps.cli.support.SECONDS_BETWEEN_LINES", 0)
+    capsys.readouterr()
+    assert purecaps("eval", "--checkpoint", trained, "--device", "cpu") == 0
+    assert capsys.readouterr().err == "images: 40 of 40\n"
+    assert purecaps("train", "--out", trained, "--resume", "--device", "cpu") == 0
+    assert "reading the test set\nimages: 40 of 40\ndrawing" in capsys.readouterr().err
+
+
 def test_a_folder_of_images_is_trained_on(here, digits):
     for index, (image, label) in enumerate(zip(digits.train.images, digits.train.labels.tolist(), strict=True)):
         folder = here / "pictures" / f"digit {label}"

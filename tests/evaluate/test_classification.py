@@ -154,6 +154,12 @@ def test_evaluate_joins_batches_of_any_size(size: int) -> None:
     assert not result.scores.is_inference()
 
 
+def test_evaluate_tells_how_many_images_each_batch_had() -> None:
+    told: list[int] = []
+    evaluate(Lookup(), batches_of(3), num_classes=3, progress=told.append)
+    assert told == [3, 3, 1]
+
+
 def test_evaluate_runs_in_eval_mode_and_restores_each_modules_mode() -> None:
     model = Lookup().train()
     model.frozen.eval()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from purecaps.cli.options import Device, PretrainedModel, Root, Seed, Weights, load_data_for, load_trained
-from purecaps.cli.support import out
+from purecaps.cli.support import out, progress_bar
 from purecaps.cli.tables import print_result
 from purecaps.cli.targets import check_folder
 from purecaps.evaluate import evaluate
@@ -36,7 +36,9 @@ def evaluate_verb(
     trained = load_trained(checkpoint, model).to(chosen)
     source = data_name or trained.info.trained_on
     dataset = load_data_for(trained, source, root)
-    result = evaluate(trained.model, trained.batches(dataset.test), num_classes=trained.info.num_classes)
+    with progress_bar("images", len(dataset.test)) as progress:
+        batches = trained.batches(dataset.test)
+        result = evaluate(trained.model, batches, num_classes=trained.info.num_classes, progress=progress)
     print_result(result, source, dataset.class_names)
     if out_dir is not None:
         runs.write_evaluation(out_dir, result, dataset, trained.info, chosen)

@@ -14,7 +14,7 @@ import typer
 from purecaps import data
 from purecaps.cli.acting import require_acting
 from purecaps.cli.options import Device
-from purecaps.cli.support import err, is_out_of_memory, out, parse_size, recipe_options, say
+from purecaps.cli.support import err, is_out_of_memory, out, parse_size, progress_bar, recipe_options, say
 from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
@@ -97,6 +97,7 @@ def train(
             teacher=None if config.teacher is None else load_teacher(config.teacher, config.recipe)[0],
             command=shlex.join(["purecaps", *sys.argv[1:]]),
             say=say,
+            bar=progress_bar,
         )
     if config.seeds > 1:
         _print_seeds(config, outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -176,13 +176,20 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, num_classes: int) -> Result:
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    num_classes: int,
+    progress: Callable[[int], None] = lambda count: None,
+) -> Result:
     """Scores every batch with the model in eval mode, and leaves the model's mode as it was.
 
     Args:
         model: maps images [B, C, H, W] to scores [B, num_classes].
         batches: images and labels [B]; images on the model's device.
         num_classes: how many scores an image is to get.
+        progress: told after each batch how many images were done.
     """
     scores, labels = [], []
     with in_eval_mode(model), torch.inference_mode():
@@ -195,6 +202,7 @@ def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], *, num_
                 )
             scores.append(score.to("cpu", torch.float32))
             labels.append(target.to("cpu"))
+            progress(len(images))
     if not scores:
         raise DataError("batches: expected at least one batch of images, got none")
     # Tensors made under inference_mode refuse autograd; concatenating outside of it makes plain ones.

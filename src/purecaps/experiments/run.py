@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -31,6 +32,14 @@ from purecaps.train.log import Watcher
 from purecaps.train.seeds import seed_folder
 
 WORST = 24
+
+Progress = Callable[[int], None]  # told how many more are done
+ProgressBar = Callable[[str, int], contextlib.AbstractContextManager[Progress]]  # of what, and how many in all
+
+
+def no_bar(text: str, total: int) -> contextlib.AbstractContextManager[Progress]:
+    """The bar of somebody who does not watch."""
+    return contextlib.nullcontext(lambda count: None)
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ def run(
     teacher: nn.Module | None = None,
     command: str | None = None,
     say: Callable[[str], None] = lambda text: None,
+    bar: ProgressBar = no_bar,
 ) -> Outcome:
     """Trains, then reads the test set once and writes the weights, the numbers, the pictures and the report.
 
@@ -84,6 +94,7 @@ def run(
         teacher: a trained network to learn from, which `config.teacher` names.
         command: what the report says made it; None takes this process's command line.
         say: told what happens after training.
+        bar: shows how far the test set is read.
     """
     trainer = make_trainer(
         config,
@@ -102,10 +113,16 @@ def run(
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()
     say("reading the test set")
-    results = [
-        evaluate(network, trained.prepared.test.eval_batches(eval_batch(network)), num_classes=dataset.num_classes)
-        for network in trained.models
-    ]
+    with bar("images", len(dataset.test) * len(trained.models)) as progress:
+        results = [
+            evaluate(
+                network,
+                trained.prepared.test.eval_batches(eval_batch(network)),
+                num_classes=dataset.num_classes,
+                progress=progress,
+            )
+            for network in trained.models
+        ]
     outcome = Outcome(results, trained, out)
     common = record_of(config, trained, device, command)
     records = [

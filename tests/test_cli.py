@@ -1,15 +1,19 @@
 """The command line, as a user types it."""
 
+import inspect
 import json
 import random
 import re
 import subprocess
 import sys
 import time
+import typing
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
 from purecaps import cli, load_model
@@ -330,6 +334,10 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
         (["train", "--data", "FILE", "--seed", "-1"], r"seed: expected an int in \[0, 2\^63\), got -1"),
         (["train", "--data", "./nowhere"], r"nowhere: expected a folder of images or a file of arrays, found none"),
         (["train", "--resume"], r"--resume: expected --out DIR"),
+        (["train", "--data", ""], r"--data: expected a path or a name, got ''"),
+        (["train", "--data", "FILE", "--out="], r"--out: expected a path or a name, got ''"),
+        (["eval", "--data", ""], r"--data: expected a path or a name, got ''"),
+        (["eval", "--model", "", "--seed", "1"], r"--model: expected a path or a name, got ''"),
         (
             ["train", "--resume", "--data", "FILE", "--out", "typo"],
             r"--resume: expected the folder of a run in --out, got typo, which holds none",
@@ -366,6 +374,19 @@ def test_a_mistake_is_told_in_one_line(here, digits_file, capsys, words, message
     assert "Traceback" not in said
     assert len(said.splitlines()) <= 2
     assert not (here / "runs").exists()
+
+
+def test_no_option_of_a_path_takes_an_empty_one():
+    verbs = [each.callback for group in (cli.app, cli.data.app, cli.export.app) for each in group.registered_commands]
+    found = set()
+    for verb in verbs:
+        for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+            kind, *rest = typing.get_args(parameter.annotation)
+            info = rest[-1] if rest else None
+            if Path in (kind, *typing.get_args(kind)) and isinstance(info, typer.models.OptionInfo) and not info.hidden:
+                # In Annotated, an option's name stands where its default would.
+                found.add(info.default if isinstance(info.default, str) else f"--{name}")
+    assert {"--out", "--checkpoint", "--teacher"} <= found <= set(cli.NAMED)
 
 
 @pytest.mark.parametrize(

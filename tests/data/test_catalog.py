@@ -10,7 +10,7 @@ from fake_web import FakeWeb, toy_spec
 from purecaps import data
 from purecaps.data import specs
 from purecaps.data.sources import WebArchive, WebFiles
-from purecaps.errors import DataError, UnknownNameError
+from purecaps.errors import ConfigError, DataError, UnknownNameError
 
 
 def test_load_fetches_on_first_use_and_then_reads_the_cache(
@@ -40,6 +40,11 @@ def test_an_unknown_name_is_refused_by_every_function() -> None:
     for function in (data.location, data.status, data.fetch, data.verify):
         with pytest.raises(UnknownNameError, match="did you mean fashion-mnist"):
             function("fashion-mist")
+
+
+def test_an_empty_name_is_not_the_working_directory() -> None:
+    with pytest.raises(ConfigError, match="name: expected a data set's name or a path, got ''"):
+        data.load("")
 
 
 def test_every_known_set_is_described_in_full() -> None:

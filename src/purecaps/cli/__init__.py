@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 from typing import Annotated, NoReturn
 
@@ -21,8 +22,26 @@ from purecaps.cli.quantise import quantise
 from purecaps.cli.reproduce import reproduce
 from purecaps.cli.support import INTERRUPTED, log_to_stderr, one_line_errors, out, say
 from purecaps.cli.train import train
+from purecaps.errors import ConfigError
 
 __all__ = ["app", "main"]
+
+# Options of paths, and of names that can be left out.
+NAMED = (
+    "--build",
+    "--checkpoint",
+    "--csv",
+    "--data",
+    "--json",
+    "--model",
+    "--out",
+    "--plot",
+    "--root",
+    "--source",
+    "--teacher",
+    "--turns",
+    "--work",
+)
 
 app = typer.Typer(
     name="purecaps",
@@ -58,10 +77,22 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     with one_line_errors(debug):
+        _refuse_empty(words)
         code = app([word for word in words if word != "--debug"], prog_name="purecaps", standalone_mode=False)
     if code == INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
         say("interrupted")
     raise SystemExit(code or 0)
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Refuses an empty path or name, such as a variable of the shell that is not set.
+
+    Later it could not be told from one that was typed: an empty path is the working directory.
+    """
+    pairs = [*itertools.pairwise(words), *(word.split("=", 1) for word in words if "=" in word)]
+    for option, value in pairs:
+        if option in NAMED and value == "":
+            raise ConfigError(f"{option}: expected a path or a name, got ''")
 
 
 def _print_version(asked: bool) -> None:

@@ -59,6 +59,8 @@ def load(
         channels: for a folder, 1 for grey or 3 for RGB images.
     """
     asked, path = os.fspath(name), Path(name)
+    if not asked:  # as a path, the working directory
+        raise ConfigError("name: expected a data set's name or a path, got ''")
     if asked not in SPECS and path.is_dir():
         return load_folder(path, image_size=image_size, channels=channels)
     if asked not in SPECS and not path.exists():

@@ -151,6 +151,10 @@ def test_several_seeds_are_trained_at_once(here, digits_file, capsys):
     assert [run["seed"] for run in result["runs"]] == result["seeds"] == [4, 5, 6]
     assert purecaps("eval", "--checkpoint", here / "run" / "seed-5") == 0
     assert f"test error: {result['runs'][1]['test_error']:.2f} %" in capsys.readouterr().out
+    for words in (["eval", "--checkpoint", "run"], ["train", "--data", digits_file, "--teacher", "run"]):
+        assert purecaps(*words) == 1
+        expected = "run: expected the folder of one network, got that of several seeds; give one of its seeds, such as "
+        assert f"error: {expected}run/seed-4\n" in capsys.readouterr().err
 
 
 def test_resuming_a_finished_run_only_reports_again(trained, capsys):

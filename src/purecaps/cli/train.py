@@ -19,7 +19,7 @@ from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import ConfigError, PurecapsError, unknown_name
-from purecaps.evaluate.trained import WEIGHTS
+from purecaps.evaluate.trained import weights_file
 from purecaps.experiments import run as runs
 from purecaps.experiments.run_folder import held, holds_run
 from purecaps.models.registry import get_entry
@@ -76,7 +76,8 @@ def train(
         "seeds": seeds,
         "image_size": parse_size(image_size),
         "channels": channels,
-        "teacher": None if teacher is None else str(_weights(teacher)),
+        # Absolute, since the run may be gone on with from another folder.
+        "teacher": None if teacher is None else str(weights_file(teacher).resolve()),
     }
     with contextlib.ExitStack() as stack:
         if out_dir is not None:  # before it is looked at: another process could be at it
@@ -187,11 +188,6 @@ def _for_logits(name: str) -> bool:
     """Whether a recipe takes scores as they are; the softmax of lengths, all in [0, 1), learns next to nothing."""
     recipe = RECIPES[name]
     return recipe.loss == "cross_entropy" and recipe.scale == 1
-
-
-def _weights(path: Path) -> Path:
-    """The file that a path means; absolute, since the run may be gone on with from another folder."""
-    return (path / WEIGHTS if path.is_dir() else path).resolve()
 
 
 def _load_data(config: RunConfig) -> Dataset:

@@ -21,6 +21,23 @@ WEIGHTS = "model.safetensors"
 WHITENING = "whitening.safetensors"
 
 
+def weights_file(path: Path) -> Path:
+    """The file that a path means, whether there or not: itself, or the one of a run's folder.
+
+    Raises:
+        CheckpointError: it is the folder of several seeds, which has none of its own.
+    """
+    if not path.is_dir():
+        return path
+    seeds = sorted((file.parent for file in path.glob(f"seed-*/{WEIGHTS}")), key=lambda seed: (len(seed.name), seed))
+    if seeds and not (path / WEIGHTS).exists():
+        raise CheckpointError(
+            f"{path}: expected the folder of one network, got that of several seeds; give one of its seeds, such as "
+            f"{seeds[0]}"
+        )
+    return path / WEIGHTS
+
+
 @dataclass(frozen=True)
 class TrainedModel:
     """A network with the steps that come before it.
@@ -38,9 +55,7 @@ class TrainedModel:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> TrainedModel:
         """Reads a weights file, or the one of a run's folder."""
-        source = Path(path)
-        if source.is_dir():
-            source = source / WEIGHTS
+        source = weights_file(Path(path))
         model, info = load_model(source)
         if info.preprocess != "gcn_zca":
             return cls(model, info)

@@ -70,11 +70,24 @@ def test_onnx_in_integers(run, capsys):
     assert (run.parent / "n.onnx").stat().st_size < 20_000
 
 
-def test_a_quantised_file_without_the_flag_says_what_it_is(run, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "c", "--out", "c", "--checkpoint"],
+        ["eval", "--checkpoint"],
+        ["predict", "digit.png", "--checkpoint"],
+        ["attack", "--source"],
+    ],
+    ids=" ".join,
+)
+def test_a_quantised_file_is_told_with_what_takes_it(run, words, capsys):
     trained = TrainedModel.from_package("pcapsnet1")
     quantise(trained, raw_images(trained)).save("n.safetensors")
-    assert purecaps("export", "c", "--checkpoint", "n.safetensors", "--out", "c") == 1
-    assert "expected a model file, got a quantised file" in capsys.readouterr().err
+    assert purecaps(*words, "n.safetensors") == 1
+    said = capsys.readouterr().err
+    assert "n.safetensors: expected a model file, got a quantised file, of 8-bit integers: " in said
+    assert "`purecaps export c --int8` and `purecaps export onnx --int8` take it" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_two_networks_at_once_are_refused(run, capsys):

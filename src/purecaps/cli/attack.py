@@ -20,6 +20,7 @@ from purecaps.cli.options import (
     Seed,
     Weights,
     load_data_for,
+    load_file,
     load_trained,
 )
 from purecaps.cli.support import out, progress_bar, say
@@ -167,7 +168,7 @@ def _parse_eps(text: str) -> list[float]:
 def _load_source(text: str, target: TrainedModel) -> TrainedModel:
     """The substitute that the user named; it must see the same images and tell the same classes apart."""
     packaged = text in list_models() and not Path(text).exists()
-    found = TrainedModel.from_package(text) if packaged else TrainedModel.from_file(text)
+    found = TrainedModel.from_package(text) if packaged else load_file(Path(text))
     for what, own, theirs in (
         ("images", target.info.image_shape, found.info.image_shape),
         ("classes", target.info.class_names, found.info.class_names),

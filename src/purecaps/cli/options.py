@@ -11,8 +11,10 @@ import typer
 from purecaps import data
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
-from purecaps.errors import ConfigError, DataError
+from purecaps.errors import CheckpointError, ConfigError, DataError
 from purecaps.evaluate.trained import TrainedModel
+from purecaps.quant.network import KIND
+from purecaps.tensorfile import kind_of
 from purecaps.train import RunConfig, pick_device
 
 
@@ -42,7 +44,17 @@ def load_trained(checkpoint: Path | None, model: str | None) -> TrainedModel:
     """The network that the user named by a file or run folder, or by a model with packaged weights."""
     if checkpoint is not None and model is not None:
         raise ConfigError("--model: expected either --model or --checkpoint, got both")
-    return TrainedModel.from_package(model or "pcapsnet2") if checkpoint is None else TrainedModel.from_file(checkpoint)
+    return TrainedModel.from_package(model or "pcapsnet2") if checkpoint is None else load_file(checkpoint)
+
+
+def load_file(path: Path) -> TrainedModel:
+    """The network in a weights file or run folder that the user named."""
+    if path.is_file() and kind_of(path) == KIND:
+        raise CheckpointError(
+            f"{path}: expected a model file, got a quantised file, of 8-bit integers: `purecaps export c --int8` and "
+            "`purecaps export onnx --int8` take it, and in Python purecaps.quant.QuantisedPCapsNet.load"
+        )
+    return TrainedModel.from_file(path)
 
 
 def load_data_for(trained: TrainedModel, source: str, root: Path | None) -> Dataset:

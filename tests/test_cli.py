@@ -17,6 +17,7 @@ import typer
 from PIL import Image
 
 from purecaps import cli, load_model
+from purecaps.cli.support import parse_options
 from purecaps.errors import ConfigError
 from purecaps.experiments.run_folder import held
 from purecaps.train.log import ConsoleWatcher
@@ -265,6 +266,31 @@ def test_a_recipes_optimiser_schedule_and_loss_can_be_changed_and_gone_on_with(h
     assert purecaps("eval", "--checkpoint", "run", "--data", digits_file, "--device", "cpu") == 0
 
 
+def test_an_option_of_the_network_is_kept_in_its_run_and_its_file(here, digits_file, capsys):
+    run = ["train", "--model", "pcapsnet1", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
+    assert purecaps(*run, "--augment", "shift:2", "--option", "pool=max") == 0
+    for name in ("config.json", "result.json"):
+        assert json.loads((here / "run" / name).read_text())["options"] == {"pool": "max"}
+    network, info = load_model(here / "run" / "model.safetensors")
+    assert (network.head.pool, info.overrides["pool"]) == ("max", "max")
+    before = network.state_dict()
+    (here / "run" / "checkpoints" / "step-00000006.safetensors").unlink()
+    assert purecaps("train", "--out", "run", "--resume", "--device", "cpu") == 0
+    after = load_model(here / "run" / "model.safetensors")[0]
+    assert after.head.pool == "max"
+    assert all(torch.equal(before[name], tensor) for name, tensor in after.state_dict().items())
+    assert purecaps("eval", "--checkpoint", "run", "--device", "cpu") == 0
+    capsys.readouterr()
+    assert purecaps("train", "--out", "run", "--resume", "--option", "pool=mean") == 1
+    assert "--option: expected {'pool': 'max'}, as the run in run was begun with" in capsys.readouterr().err
+
+
+def test_values_of_options_are_json_where_they_can_be_else_text():
+    words = ["a=3", "b=0.5", "c=true", "d=[1, 2]", "e=null", "f=max", "g=", "h=x=y", "i=NaN", 'j="3"']
+    numbers = {"a": 3, "b": 0.5, "c": True, "d": [1, 2], "e": None}
+    assert parse_options(words) == {**numbers, "f": "max", "g": "", "h": "x=y", "i": "NaN", "j": "3"}
+
+
 def test_models_lists_parameters_and_work(capsys):
     assert purecaps("models", "pcapsnet2") == 0
     text = capsys.readouterr().out
@@ -327,6 +353,19 @@ def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
         (
             ["train", "--data", "FILE", "--m-pos", "0.9"],
             r"--m-pos: expected it with --loss margin, got it with cross_entropy: 0.9",
+        ),
+        (["train", "--option", "pool"], r"--option: expected name=value, such as pool=max, each name once, got 'pool'"),
+        (["train", "--option", "a=1", "--option", "a=2"], r"--option: expected name=value, .* got 'a=2'"),
+        (["train", "--data", "FILE", "--option", "poll=max"], r"option: expected one that pcapsnet2 has, got 'poll'"),
+        (["train", "--data", "FILE", "--option", "in_shape=3"], r"expected one that pcapsnet2 has, got 'in_shape'"),
+        (["train", "--data", "FILE", "--option", "pool=sum"], r"unknown pool 'sum'"),
+        (
+            ["train", "--data", "FILE", "--option", "init=msra"],
+            r"option: expected none that recipe or images decide, got init='msra'",
+        ),
+        (
+            ["train", "--data", "FILE", "--option", "mean=3"],
+            r"option: expected what pcapsnet2 can be built with, got mean=3: ",
         ),
         (["train", "--data", "FILE", "--lr", "-1"], r"lr: expected a finite number above 0, got -1.0"),
         (["train", "--data", "FILE", "--device", "tpu"], r"device: expected one of auto, cpu, cuda, mps, got 'tpu'"),

@@ -16,12 +16,36 @@ def test_the_last_of_several_seeds_is_a_seed_too():
         RunConfig("pcapsnet1", "digits", "x", seed=2**63 - 2, seeds=3)
 
 
-@pytest.mark.parametrize("damage", [{"image_size": [3]}, {"recipe": None}, {"new": 1}])
+@pytest.mark.parametrize("damage", [{"image_size": [3]}, {"recipe": None}, {"options": 3}, {"new": 1}])
 def test_a_damaged_configuration_is_refused(tmp_path, damage):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**RunConfig("pcapsnet1", "digits", "x").as_dict(), **damage}))
     with pytest.raises(CheckpointError, match=r"config.json: expected the configuration of a run, got"):
         RunConfig.load(path)
+
+
+def test_a_run_of_an_older_version_has_no_options(tmp_path):
+    run = RunConfig("pcapsnet1", "digits", "x")
+    (tmp_path / "config.json").write_text(json.dumps({k: v for k, v in run.as_dict().items() if k != "options"}))
+    assert RunConfig.load(tmp_path / "config.json") == run
+
+
+def test_an_option_that_the_images_decide_is_refused(digits, tmp_path):
+    recipe = Recipe(preprocess="standardise")
+    run = RunConfig("pcapsnet1", "digits", "x", recipe, options={"mean": [0.5]})
+    with pytest.raises(ConfigError, match=r"option: expected none that recipe or images decide, got mean=\[0.5\]"):
+        Trainer(run, digits, tmp_path)
+
+
+def test_a_bug_in_a_network_without_options_is_not_blamed_on_them(digits, monkeypatch):
+    def broken(*args):
+        raise TypeError("unsupported operand")
+
+    monkeypatch.setattr("purecaps.train.config.build_model", broken)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        RunConfig("pcapsnet1", "digits", "x").new_network(digits.in_shape, 10, {})
+    with pytest.raises(ConfigError, match="can be built with, got pool='max': unsupported operand"):
+        RunConfig("pcapsnet1", "digits", "x", options={"pool": "max"}).new_network(digits.in_shape, 10, {})
 
 
 def test_a_recipe_that_asks_for_what_the_network_does_not_have_is_named(digits, tmp_path):

@@ -6,12 +6,13 @@ import contextlib
 import dataclasses
 import errno
 import inspect
+import json
 import logging
 import sys
 import time
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -115,6 +116,26 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     if len(parts) not in (1, 2) or not all(part.isdecimal() and 0 < int(part) <= MOST_PIXELS for part in parts):
         raise ConfigError(f"--image-size: expected a size such as 28 or 28x32, up to {MOST_PIXELS}, got {text!r}")
     return (int(parts[0]), int(parts[-1]))
+
+
+def parse_options(words: Sequence[str] | None) -> dict[str, Any] | None:
+    """["pool=max", "dropout=0.5"] as {"pool": "max", "dropout": 0.5}: a value is JSON where it can be, else text."""
+    if not words:
+        return None
+    options: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name.isidentifier() or name in options:
+            raise ConfigError(f"--option: expected name=value, such as pool=max, each name once, got {word!r}")
+        try:
+            options[name] = json.loads(text, parse_constant=_no_constant)
+        except ValueError:
+            options[name] = text
+    return options
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and the like are no JSON, and NaN is not even equal to itself
 
 
 def is_out_of_memory(error: BaseException) -> bool:

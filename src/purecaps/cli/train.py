@@ -14,7 +14,16 @@ import typer
 from purecaps import data
 from purecaps.cli.acting import require_acting
 from purecaps.cli.options import Device
-from purecaps.cli.support import err, is_out_of_memory, out, parse_size, progress_bar, recipe_options, say
+from purecaps.cli.support import (
+    err,
+    is_out_of_memory,
+    out,
+    parse_options,
+    parse_size,
+    progress_bar,
+    recipe_options,
+    say,
+)
 from purecaps.cli.tables import print_result
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
@@ -50,6 +59,10 @@ def train(
     teacher: Annotated[
         Path | None, typer.Option(help="A trained network to learn from too: a run's folder or its model.safetensors.")
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Build the network with this too, such as pool=max; repeatable."),
+    ] = None,
     device: Device = "auto",
     image_size: Annotated[str | None, typer.Option(help="Resize a folder's images: 28 or 28x32.")] = None,
     channels: Annotated[int | None, typer.Option(help="1 (grey) or 3 (colour) for a folder.")] = None,
@@ -78,6 +91,7 @@ def train(
         "channels": channels,
         # Absolute, since the run may be gone on with from another folder.
         "teacher": None if teacher is None else str(weights_file(teacher).resolve()),
+        "options": parse_options(option),
     }
     with contextlib.ExitStack() as stack:
         if out_dir is not None:  # before it is looked at: another process could be at it
@@ -150,7 +164,7 @@ def _configure(
         same = {**config.as_dict(), **config.recipe.as_dict()}
         for name, value in {**given, **overrides}.items():
             if same[name] != value:
-                option = name.removesuffix("_name").replace("_", "-")
+                option = {"options": "option"}.get(name, name.removesuffix("_name").replace("_", "-"))
                 raise ConfigError(
                     f"--{option}: expected {same[name]!r}, as the run in {out_dir} was begun with, got {value!r}; "
                     "leave it out or start another run"

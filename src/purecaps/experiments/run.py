@@ -190,6 +190,7 @@ def record_of(config: RunConfig, trained: TrainedRun, device: torch.device, comm
         "data": config.data,
         "recipe": config.recipe_name,
         **({} if config.teacher is None else {"teacher": config.teacher}),
+        **({"options": config.options} if config.options else {}),
         "steps": config.recipe.steps,
         "train_seconds": round(trained.seconds, 1),
         **costs_of(trained),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from purecaps.errors import CheckpointError, ConfigError
+from purecaps.errors import CheckpointError, ConfigError, PurecapsError
 from purecaps.files import atomic_write
 from purecaps.models.registry import UnknownOptionError, build_model, get_entry
 from purecaps.train.recipe import Recipe
@@ -34,6 +34,7 @@ class RunConfig:
         image_size: (height, width) that a folder's images are resized to; None takes them as they are.
         channels: 1 or 3 for a folder's images; None finds out.
         teacher: what the network to learn from is called, such as its file; None where there is none.
+        options: what the network is built with besides the recipe's, such as {"pool": "max"}; JSON can hold it.
     """
 
     model: str
@@ -45,6 +46,7 @@ class RunConfig:
     image_size: tuple[int, int] | None = None
     channels: int | None = None
     teacher: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -59,11 +61,15 @@ class RunConfig:
         return tuple(range(self.seed, self.seed + self.seeds))
 
     def new_network(self, in_shape: tuple[int, int, int], num_classes: int, options: Mapping[str, Any]) -> nn.Module:
-        """The run's network with random weights: with the recipe's options and these."""
+        """The run's network with random weights: with the recipe's options, the run's own and these."""
         asked = self.recipe.model_options()
+        for name in self.options.keys() & {**asked, **options}.keys():
+            raise ConfigError(f"option: expected none that recipe or images decide, got {name}={self.options[name]!r}")
         try:
-            return build_model(self.model, in_shape, num_classes, {**asked, **options})
+            return build_model(self.model, in_shape, num_classes, {**asked, **self.options, **options})
         except UnknownOptionError as error:
+            if error.option in self.options:
+                raise ConfigError(f"option: expected one that {self.model} has, got {error.option!r}") from error
             if error.option not in asked:
                 raise
             raise ConfigError(
@@ -71,6 +77,13 @@ class RunConfig:
                 f"{self.recipe_name!r} with {error.option} {asked[error.option]!r}; "
                 f"its own recipe is {get_entry(self.model).recipe!r}"
             ) from error
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError) as error:
+            # A value of a kind that nobody thought of fails anywhere; without such options, it is a bug.
+            if isinstance(error, PurecapsError) or not self.options:
+                raise
+            given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+            line = str(error).partition("\n")[0]
+            raise ConfigError(f"option: expected what {self.model} can be built with, got {given}: {line}") from error
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -83,6 +96,7 @@ class RunConfig:
                 **values,
                 "recipe": Recipe.from_dict(values["recipe"]),
                 "image_size": None if size is None else (size[0], size[1]),
+                "options": dict(values.get("options", {})),  # runs of older versions have none
             }
         )
 

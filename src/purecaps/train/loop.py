@@ -120,7 +120,7 @@ class Trainer:
             raise ConfigError(f"--graph: expected {obstacle}; leave it out")
         if tensorboard:
             require_tensorboard()
-        self.model_options = {**self.recipe.model_options(), **self.prepared.model_options}
+        self.model_options = {**self.recipe.model_options(), **config.options, **self.prepared.model_options}
         self.num_classes = dataset.num_classes
         self.data_digest = digest_of(dataset.train)
         require_teacher(teacher, self.recipe, self.prepared.train.in_shape, self.num_classes)

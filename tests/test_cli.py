@@ -20,6 +20,7 @@ from purecaps import cli, load_model
 from purecaps.cli.support import parse_options
 from purecaps.errors import ConfigError
 from purecaps.experiments.run_folder import held
+from purecaps.models import ModelInfo, create_model, save_model
 from purecaps.train.log import ConsoleWatcher
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "2", "--checkpoint-every", "2"]
@@ -676,6 +677,22 @@ def test_a_checkpoint_that_hides_a_pickle_is_refused(here, capsys):
     torch.save({"weight": torch.zeros(2)}, "weights.safetensors")
     assert purecaps("eval", "--checkpoint", "weights.safetensors") == 1
     assert "refused: this is a pickle" in capsys.readouterr().err
+
+
+def test_a_network_described_by_hand_is_used_with_data_that_the_user_names(here, digits, digits_file, capsys):
+    info = ModelInfo("pcapsnet1", (1, 28, 28), (1, 28, 28), 10)
+    save_model(create_model("pcapsnet1"), "m.safetensors", info)
+    Image.fromarray(digits.test.images[0, 0].numpy()).save("digit.png")
+    assert purecaps("predict", "digit.png", "--checkpoint", "m.safetensors") == 0
+    assert purecaps("eval", "--checkpoint", "m.safetensors", "--data", digits_file, "--device", "cpu") == 0
+    capsys.readouterr()
+    for verb in (["eval"], ["attack"], ["quantise", "--out", "q.safetensors"]):
+        assert purecaps(*verb, "--checkpoint", "m.safetensors", "--device", "cpu") == 1
+        told = capsys.readouterr().err
+        assert re.search(r"--data: expected .* what it was trained on, got none; give --data", told)
+        assert len(told.splitlines()) == 1
+    assert purecaps("export", "c", "--checkpoint", "m.safetensors", "--out", "c") == 0
+    assert '"8",\n    "9"\n' in (here / "c" / "pcapsnet1.c").read_text()
 
 
 def test_a_set_with_other_classes_is_refused(trained, here, capsys):

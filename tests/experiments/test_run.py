@@ -27,7 +27,7 @@ def result_of(folder):
 
 
 def test_a_result_says_what_the_run_cost(digits, tmp_path):
-    run(RunConfig("pcapsnet1", "digits", "x", RECIPE), digits, tmp_path, device=torch.device("cpu"), command="c")
+    run(RunConfig("pcapsnet1", "digits", "x", RECIPE), digits, str(tmp_path), device="cpu", command="c")
     found = result_of(tmp_path)
     assert (found["parameters"], found["steps"], found["side_by_side"]) == (2952, 6, 1)
     assert 0 < found["seconds_per_step"] < 1

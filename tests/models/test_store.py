@@ -22,6 +22,12 @@ def test_a_saved_network_comes_back_with_all_it_needs(tmp_path):
     assert torch.equal(loaded(images), model(images))
 
 
+def test_classes_without_names_are_called_by_their_numbers():
+    assert ModelInfo("pcapsnet1", (1, 28, 28), (1, 28, 28), 3).class_names == ("0", "1", "2")
+    with pytest.raises(ConfigError, match="class_names: expected 3, one for each class, or none at all, got 2"):
+        ModelInfo("pcapsnet1", (1, 28, 28), (1, 28, 28), 3, class_names=("a", "b"))
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

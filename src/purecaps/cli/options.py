@@ -60,6 +60,11 @@ def load_file(path: Path) -> TrainedModel:
 def load_data_for(trained: TrainedModel, source: str, root: Path | None) -> Dataset:
     """A data set as a network's input; a folder's images are resized to what it was trained on."""
     info = trained.info
+    if not source:  # as a path it would mean the current folder
+        raise ConfigError(
+            f"--data: expected a data set or path, since the file of {info.name} does not say what it was trained on, "
+            "got none; give --data"
+        )
     channels, height, width = info.image_shape
     folder = source not in SPECS and Path(source).is_dir()
     options: dict[str, Any] = {"image_size": (height, width), "channels": channels} if folder else {}

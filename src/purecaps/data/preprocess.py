@@ -13,6 +13,7 @@ from torch import Tensor
 from purecaps.errors import ConfigError, DataError
 from purecaps.files import atomic_write
 
+WHITENING = "whitening.safetensors"  # what the file beside a network of whitened images is called
 # Images at a time: what keeps the temporaries for a whole data set at tens of megabytes.
 _CHUNK = 1024
 

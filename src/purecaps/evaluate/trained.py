@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from purecaps.data.preprocess import Zca, global_contrast_normalise
+from purecaps.data.preprocess import WHITENING, Zca, global_contrast_normalise
 from purecaps.data.transforms import parse
 from purecaps.data.types import Split
 from purecaps.errors import CheckpointError, ConfigError
@@ -18,7 +18,6 @@ from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo, load_model, load_pretrained
 
 WEIGHTS = "model.safetensors"
-WHITENING = "whitening.safetensors"
 
 
 def weights_file(path: Path) -> Path:

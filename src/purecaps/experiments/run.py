@@ -65,9 +65,9 @@ class Outcome:
 def run(
     config: RunConfig,
     dataset: Dataset,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
-    device: torch.device,
+    device: torch.device | str,
     watcher: Watcher | None = None,
     tensorboard: bool = False,
     graph: bool | None = None,
@@ -96,6 +96,7 @@ def run(
         say: told what happens after training.
         bar: shows how far the test set is read.
     """
+    out, device = Path(out), torch.device(device)
     trainer = make_trainer(
         config,
         dataset,
@@ -131,7 +132,7 @@ def run(
     several = config.seeds > 1
     for record, network, result in zip(records, trained.models, results, strict=True):
         folder = seed_folder(out, record["seed"]) if several else out
-        save_model(network, folder / WEIGHTS, info_of(config, dataset, trained, record))
+        save_model(network, folder / WEIGHTS, trained.info(record))
         write_json(folder / "result.json", {**record, "test": result.as_dict()})
     if several:
         spread = {
@@ -163,23 +164,6 @@ def first_command(out: Path, command: str) -> str:
         with atomic_write(path) as temporary:
             temporary.write_text(command + "\n", **how)
     return path.read_text(**how).strip()
-
-
-def info_of(config: RunConfig, dataset: Dataset, trained: TrainedRun, record: dict[str, Any]) -> ModelInfo:
-    """What a weights file says of a network besides its weights."""
-    return ModelInfo(
-        name=config.model,
-        in_shape=trained.prepared.train.in_shape,
-        image_shape=dataset.in_shape,
-        num_classes=dataset.num_classes,
-        overrides=trained.model_options,
-        class_names=dataset.class_names,
-        pixel_scale=config.recipe.pixel_scale,
-        augment=config.recipe.augment,
-        preprocess=config.recipe.preprocess,
-        trained_on=config.data,
-        record=record,
-    )
 
 
 def record_of(config: RunConfig, trained: TrainedRun, device: torch.device, command: str) -> dict[str, Any]:

@@ -26,11 +26,11 @@ class ModelInfo:
         image_shape: the raw images it was trained on; larger than `in_shape` where they were cropped.
         num_classes: how many classes it tells apart.
         overrides: options it was built with, besides these.
-        class_names: what the classes are called.
+        class_names: what the classes are called; none given are "0", "1" and so on.
         pixel_scale: what raw 0..255 pixels are multiplied with to become the network's input.
         augment: the transforms it was trained with; at test time only a crop acts, as a centre crop.
         preprocess: "none", or "gcn_zca" where whitened images are expected.
-        trained_on: the data set's name.
+        trained_on: the data set's name; "" where that is not known.
         record: how it was made and what it reached: recipe, seed, steps, test error, versions, command.
     """
 
@@ -45,6 +45,15 @@ class ModelInfo:
     preprocess: str = "none"
     trained_on: str = ""
     record: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.class_names:
+            object.__setattr__(self, "class_names", tuple(str(number) for number in range(self.num_classes)))
+        if len(self.class_names) != self.num_classes:
+            raise ConfigError(
+                f"class_names: expected {self.num_classes}, one for each class, or none at all, "
+                f"got {len(self.class_names)}"
+            )
 
 
 def save_model(model: nn.Module, path: str | os.PathLike[str], info: ModelInfo) -> None:
@@ -113,5 +122,5 @@ def info_from(meta: Mapping[str, Any]) -> ModelInfo:
         for name in ("in_shape", "image_shape", "class_names", "augment"):
             values[name] = tuple(values[name])
         return ModelInfo(**values)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         raise CheckpointError(f"expected the description of a network in the file, got {error} in it") from error

@@ -7,10 +7,10 @@ import copy
 import hashlib
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.data.loader import DeviceLoader
+from purecaps.data.preprocess import WHITENING
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import ConfigError, DataError, PurecapsError
 from purecaps.malloc import keep_freed_memory
@@ -31,12 +32,13 @@ from purecaps.train.log import MetricsFile, Row, Silent, TensorBoard, Watcher, r
 from purecaps.train.loss import loss_of
 from purecaps.train.meter import Meter
 from purecaps.train.optimiser import make_optimiser
-from purecaps.train.prepare import Prepared, prepare
+from purecaps.train.prepare import prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
 from purecaps.train.step import Stepper, graph_obstacle, make_stepper
 from purecaps.train.targets import require_labels
 from purecaps.train.teacher import Teacher, require_teacher
+from purecaps.train.trained_run import TrainedRun
 
 
 class DivergedError(PurecapsError):
@@ -45,36 +47,6 @@ class DivergedError(PurecapsError):
 
 class InterruptedRunError(PurecapsError):
     """The run was asked to stop; its state is saved."""
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """What a finished run leaves in memory.
-
-    Args:
-        models: for each seed the final iterate, or its averaged weights where the recipe keeps them; in eval mode.
-        model_options: what it was built with, besides its shape.
-        prepared: the loaders of its data.
-        history: the rows of metrics.
-        seconds: time spent in training steps, over all sittings.
-        seconds_per_step: of a step once the run is under way; of all networks together where they ran side by side.
-        peak_memory: most bytes that were allocated on the device in training; None where it is not a CUDA device.
-        side_by_side: how many networks were trained at once.
-    """
-
-    models: list[nn.Module]
-    model_options: dict[str, Any]
-    prepared: Prepared
-    history: list[Row]
-    seconds: float
-    seconds_per_step: float | None = None
-    peak_memory: int | None = None
-    side_by_side: int = 1
-
-    @property
-    def model(self) -> nn.Module:
-        """The network, of the first seed where there are several."""
-        return self.models[0]
 
 
 class Trainer:
@@ -98,7 +70,7 @@ class Trainer:
         self,
         config: RunConfig,
         dataset: Dataset,
-        out: Path,
+        out: str | os.PathLike[str],
         *,
         device: torch.device | str = "cpu",
         watcher: Watcher | None = None,
@@ -111,7 +83,7 @@ class Trainer:
         device, watcher = torch.device(device), watcher or Silent()
         if device.type == "cpu":
             keep_freed_memory()
-        self.config, self.recipe, self.out = config, config.recipe, out
+        self.config, self.recipe, self.out = config, config.recipe, Path(out)
         self.device, self.watcher, self.tensorboard, self.graph = device, watcher, tensorboard, graph
         self.compile, self.deadline = compile, deadline
         self.prepared = prepare(dataset, self.recipe, seeds=config.all_seeds, device=device)
@@ -121,6 +93,7 @@ class Trainer:
         if tensorboard:
             require_tensorboard()
         self.model_options = {**self.recipe.model_options(), **config.options, **self.prepared.model_options}
+        self.image_shape, self.class_names = dataset.in_shape, dataset.class_names
         self.num_classes = dataset.num_classes
         self.data_digest = digest_of(dataset.train)
         require_teacher(teacher, self.recipe, self.prepared.train.in_shape, self.num_classes)
@@ -144,7 +117,7 @@ class Trainer:
         """Takes all steps that are left."""
         self._resume()
         if self.prepared.zca is not None:
-            self.prepared.zca.save(self.out / "whitening.safetensors")
+            self.prepared.zca.save(self.out / WHITENING)
         metrics = MetricsFile(self.out / "metrics.jsonl", from_step=self.step)
         self.watcher.start(self.recipe.steps, self.step)
         try:
@@ -183,8 +156,11 @@ class Trainer:
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
         finished = [network.eval() for network in self._evaluated_networks()]
         return TrainedRun(
+            self.config,
             finished,
             self.model_options,
+            self.image_shape,
+            self.class_names,
             self.prepared,
             metrics.rows,
             self.meter.seconds,

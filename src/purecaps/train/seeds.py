@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -19,15 +20,18 @@ from purecaps.models.guided import stack_obstacle
 from purecaps.train.checkpoint import checkpoints
 from purecaps.train.config import RunConfig
 from purecaps.train.log import Row, Silent, Watcher
-from purecaps.train.loop import InterruptedRunError, TrainedRun, Trainer
+from purecaps.train.loop import InterruptedRunError, Trainer
+from purecaps.train.trained_run import TrainedRun
 
 
-def train(config: RunConfig, dataset: Dataset, out: Path, **options: Any) -> TrainedRun:
+def train(config: RunConfig, dataset: Dataset, out: str | os.PathLike[str], **options: Any) -> TrainedRun:
     """Trains a network: `make_trainer` with these arguments, run to its end."""
     return make_trainer(config, dataset, out, **options).run()
 
 
-def make_trainer(config: RunConfig, dataset: Dataset, out: Path, **options: Any) -> Trainer | SeedsInTurn:
+def make_trainer(
+    config: RunConfig, dataset: Dataset, out: str | os.PathLike[str], **options: Any
+) -> Trainer | SeedsInTurn:
     """A run, checked and ready: several seeds side by side where that gains something, else one after the other.
 
     A run that is gone on with keeps to the way that it was begun in.
@@ -38,6 +42,7 @@ def make_trainer(config: RunConfig, dataset: Dataset, out: Path, **options: Any)
         out: the run's folder.
         options: those of `Trainer`.
     """
+    out = Path(out)
     if config.seeds > 1:
         together = begun_side_by_side(out)
         if together is None:
@@ -108,6 +113,7 @@ class SeedsInTurn:
         paces = [run.seconds_per_step for run in runs if run.seconds_per_step is not None]
         return replace(
             runs[0],
+            config=self.config,
             models=[run.model for run in runs],
             history=rows,
             seconds=sum(run.seconds for run in runs),

@@ -206,7 +206,7 @@ class TrainingJob(Job):
         }
         for run, network in zip(found, trained.models, strict=True):
             about = {"recipe": self.recipe_name, "job": self.name, **run, **part}
-            save_model(network, out / f"seed-{run['seed']}" / WEIGHTS, runs.info_of(config, dataset, trained, about))
+            save_model(network, out / f"seed-{run['seed']}" / WEIGHTS, trained.info(about))
         return found, part
 
     def _learned_from(self, place: Workplace) -> tuple[nn.Module | None, Record]:

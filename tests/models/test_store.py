@@ -1,9 +1,11 @@
 """Trained networks as files."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from purecaps.errors import CheckpointError, ConfigError
+from purecaps.errors import CheckpointError, ConfigError, UnknownNameError
 from purecaps.models import ModelInfo, create_model, list_models, load_model, save_model
 from purecaps.models.store import load_weights, pretrained_path
 
@@ -20,6 +22,38 @@ def test_a_saved_network_comes_back_with_all_it_needs(tmp_path):
     assert not loaded.training
     images = torch.rand(2, 3, 29, 29)
     assert torch.equal(loaded(images), model(images))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"name": "mine"}, UnknownNameError, "unknown model 'mine'"),
+        (
+            {"name": "pcapsnet2"},
+            ConfigError,
+            r"info: expected the description of this network, got that of another pcapsnet2: expected blocks.1",
+        ),
+        (
+            {"num_classes": 5, "class_names": ()},
+            ConfigError,
+            r"expected blocks.4.conv.weight of shape \(3, 3, 1, 5, 1, 6, 4\), got \(3, 3, 1, 4, 1, 6, 4\)",
+        ),
+        ({"overrides": {"mean": (0.5,) * 3}}, ConfigError, "expected the tensors of this model, found no 'mean'"),
+    ],
+)
+def test_a_description_of_another_network_is_refused_and_nothing_is_written(tmp_path, change, error, message):
+    model = create_model("pcapsnet1", in_shape=(3, 29, 29), num_classes=4, squash_chunk=8)
+    with pytest.raises(error, match=message):
+        save_model(model, tmp_path / "m.safetensors", replace(INFO, **change))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["pcapsnet2", "resnet"])
+def test_saving_draws_no_random_numbers(tmp_path, name):
+    model, state = create_model(name), torch.get_rng_state()
+    shape = model.in_shape
+    save_model(model, tmp_path / "m.safetensors", ModelInfo(name, shape, shape, 10))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_classes_without_names_are_called_by_their_numbers():

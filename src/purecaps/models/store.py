@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from purecaps.errors import CheckpointError, ConfigError
@@ -57,8 +58,18 @@ class ModelInfo:
 
 
 def save_model(model: nn.Module, path: str | os.PathLike[str], info: ModelInfo) -> None:
-    """Writes a network's weights and description to one safetensors file, atomically."""
-    write_tensors(path, "model", model.state_dict(), asdict(info))
+    """Writes a network's weights and description to one safetensors file, atomically.
+
+    A description that another network would be built from is refused: the file could never be read.
+    """
+    tensors = model.state_dict()
+    # Names and shapes only; some initial weights are drawn all the same, which the caller is not to notice.
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        described = build_model(info.name, info.in_shape, info.num_classes, info.overrides)
+    differs = _difference(described.state_dict(), tensors)
+    if differs is not None:
+        raise ConfigError(f"info: expected the description of this network, got that of another {info.name}: {differs}")
+    write_tensors(path, "model", tensors, asdict(info))
 
 
 def load_model(path: str | os.PathLike[str]) -> tuple[nn.Module, ModelInfo]:
@@ -72,20 +83,21 @@ def load_model(path: str | os.PathLike[str]) -> tuple[nn.Module, ModelInfo]:
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, what: str) -> None:
     """Copies `tensors` into `model`, or says what does not fit and leaves the model as it was."""
-    own = model.state_dict()
-    for name in own.keys() | tensors.keys():
-        if name not in own or name not in tensors:
-            raise CheckpointError(
-                f"{what}: expected the tensors of this model, "
-                f"{'found an unknown' if name in tensors else 'found no'} {name!r}: "
-                "it was written for another model"
-            )
-        if own[name].shape != tensors[name].shape:
-            raise CheckpointError(
-                f"{what}: expected {name} of shape {tuple(own[name].shape)}, "
-                f"got {tuple(tensors[name].shape)}: it was written for another model"
-            )
+    differs = _difference(model.state_dict(), tensors)
+    if differs is not None:
+        raise CheckpointError(f"{what}: {differs}: it was written for another model")
     model.load_state_dict(dict(tensors))
+
+
+def _difference(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str | None:
+    """The first thing in which `tensors` are not those of a model, by names and shapes; None where they are."""
+    for name in dict.fromkeys((*own, *tensors)):
+        if name not in own or name not in tensors:
+            found = "found an unknown" if name in tensors else "found no"
+            return f"expected the tensors of this model, {found} {name!r}"
+        if own[name].shape != tensors[name].shape:
+            return f"expected {name} of shape {tuple(own[name].shape)}, got {tuple(tensors[name].shape)}"
+    return None
 
 
 def pretrained_path(name: str) -> Path | None:

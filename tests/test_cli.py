@@ -326,6 +326,16 @@ def test_a_network_learns_from_another_and_goes_on_without_being_told_of_it_agai
     assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())
 
 
+def test_a_packaged_network_teaches_by_its_name_and_those_that_held_out_others_do_not(trained, digits_file, capsys):
+    words = ["train", "--data", digits_file, "--device", "cpu", *QUICK, "--teacher-share", "0.5"]
+    assert purecaps(*words, "--out", "pupil", "--teacher", "pcapsnet0") == 0
+    assert json.loads((trained.parent / "pupil" / "config.json").read_text())["teacher"] == "pcapsnet0"
+    capsys.readouterr()
+    assert purecaps(*words, "--out", "other", "--teacher", "run", "--val-size", "10") == 1
+    assert re.search(r"teacher: expected .* val_size 10, .* got .*model.safetensors with 20", capsys.readouterr().err)
+    assert not (trained.parent / "other").exists()
+
+
 def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):
     monkeypatch.setattr("purecaps.data.load", lambda *args, **options: pytest.fail("expected no data to be loaded"))
     assert purecaps("train", "--recipe", "papr") == 1

@@ -174,6 +174,46 @@ def test_a_file_whose_network_takes_other_images_is_refused(tmp_path, about, mes
         load_teacher(tmp_path / "file", RECIPE)
 
 
+def save_holding_out(path, **record):
+    save_model(lenet(), path, ModelInfo("lenet", (1, 28, 28), (1, 28, 28), 10, record=record))
+
+
+def test_a_teacher_that_was_trained_on_the_images_held_out_is_refused(tmp_path):
+    save_holding_out(tmp_path / "file", val_size=0)
+    with pytest.raises(ConfigError, match=r"teacher: expected .* val_size 20, as the recipe has, .* got .*file with 0"):
+        load_teacher(tmp_path / "file", RECIPE.replace(val_size=20))
+
+
+def test_a_teacher_that_held_out_as_many_is_taken_without_a_word(tmp_path, caplog):
+    save_holding_out(tmp_path / "file", val_size=20)
+    load_teacher(tmp_path / "file", RECIPE.replace(val_size=20))
+    assert not caplog.records
+
+
+def test_a_teacher_that_does_not_say_what_it_held_out_is_taken_with_a_warning(tmp_path, caplog):
+    save_holding_out(tmp_path / "file")
+    load_teacher(tmp_path / "file", RECIPE)
+    assert not caplog.records  # nothing is held out here
+    load_teacher(tmp_path / "file", RECIPE.replace(val_size=20))
+    assert "file does not say how many images it held out" in caplog.text
+
+
+def test_a_packaged_network_teaches_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network, info = load_teacher("pcapsnet2", RECIPE)
+    assert_same_state(network, create_model("pcapsnet2", pretrained=True))
+    assert info.name == "pcapsnet2"
+    with pytest.raises(ConfigError, match="no packaged weights for 'lenet'"):
+        load_teacher("lenet", RECIPE)
+
+
+def test_a_run_tells_its_pupils_what_it_held_out(digits, tmp_path):
+    run = train(config(teacher_share=0.0, val_size=20), digits, tmp_path)
+    run.save(tmp_path / "m.safetensors")
+    with pytest.raises(ConfigError, match=r"val_size 10, as the recipe has, .* with 20"):
+        load_teacher(tmp_path / "m.safetensors", RECIPE.replace(val_size=10))
+
+
 def test_a_file_is_read_whether_or_not_its_network_standardises(tmp_path):
     info = ModelInfo("lenet", (1, 28, 28), (1, 28, 28), 10, preprocess="standardise")
     save_model(lenet(), tmp_path / "file", info)

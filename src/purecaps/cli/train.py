@@ -36,7 +36,7 @@ from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
 from purecaps.train.log import ConsoleWatcher
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.recipes import FOR_LOGITS
-from purecaps.train.teacher import load_teacher
+from purecaps.train.teacher import is_packaged, load_teacher
 
 
 @recipe_options
@@ -57,7 +57,8 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of weights, order and transforms.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Train this many networks, from --seed on.")] = None,
     teacher: Annotated[
-        Path | None, typer.Option(help="A trained network to learn from too: a run's folder or its model.safetensors.")
+        str | None,
+        typer.Option(help="A trained network to learn from too: a run's folder, weights file or packaged model."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -89,8 +90,7 @@ def train(
         "seeds": seeds,
         "image_size": parse_size(image_size),
         "channels": channels,
-        # Absolute, since the run may be gone on with from another folder.
-        "teacher": None if teacher is None else str(weights_file(teacher).resolve()),
+        "teacher": None if teacher is None else _teacher(teacher),
         "options": parse_options(option),
     }
     with contextlib.ExitStack() as stack:
@@ -202,6 +202,13 @@ def _for_logits(name: str) -> bool:
     """Whether a recipe takes scores as they are; the softmax of lengths, all in [0, 1), learns next to nothing."""
     recipe = RECIPES[name]
     return recipe.loss == "cross_entropy" and recipe.scale == 1
+
+
+def _teacher(text: str) -> str:
+    """A packaged model's name, or the file that a path means: absolute, as the run may be gone on with elsewhere."""
+    if is_packaged(text):
+        return text
+    return str(weights_file(Path(text)).resolve())
 
 
 def _load_data(config: RunConfig) -> Dataset:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +16,11 @@ from purecaps.data.transforms import parse
 from purecaps.errors import ConfigError
 from purecaps.losses import LENGTH_SCALE
 from purecaps.models.guided import has_lengths
-from purecaps.models.store import ModelInfo, load_model
+from purecaps.models.registry import list_models
+from purecaps.models.store import ModelInfo, load_model, load_pretrained
 from purecaps.train.recipe import Recipe
+
+log = logging.getLogger("purecaps.train")
 
 
 class Teacher:
@@ -47,9 +52,19 @@ class Teacher:
         return opinion.view(*images.shape[:-3], -1)
 
 
+def is_packaged(name: str | os.PathLike[str]) -> bool:
+    """Whether a teacher is named as a packaged model; a file or folder of that name comes first."""
+    return str(name) in list_models() and not Path(name).exists()
+
+
 def load_teacher(path: str | os.PathLike[str], recipe: Recipe) -> tuple[nn.Module, ModelInfo]:
-    """Reads a saved network to learn from by a recipe, whose images must be what it was trained on."""
-    network, info = load_model(path)
+    """Reads a saved or packaged network to learn from by a recipe, whose images must be what it was trained on.
+
+    Args:
+        path: a weights file, or a packaged model's name.
+        recipe: the pupil's.
+    """
+    network, info = load_pretrained(str(path), None, 10, {}) if is_packaged(path) else load_model(path)
     # Channels that preprocess standardises are the network's own affair: with and without, it takes the same images.
     # The transform of that name makes other images of them, in training and at test.
     for what, its, ours in (
@@ -62,7 +77,26 @@ def load_teacher(path: str | os.PathLike[str], recipe: Recipe) -> tuple[nn.Modul
                 f"teacher: expected a network trained with {what} {_text(ours)}, as the recipe has, "
                 f"got {path} with {_text(its)}"
             )
+    _check_held_out(path, info, recipe)
     return network, info
+
+
+def _check_held_out(path: str | os.PathLike[str], info: ModelInfo, recipe: Recipe) -> None:
+    """A teacher that was trained on the images that its pupil is judged by would tell it of them."""
+    held = info.record.get("val_size")
+    if held is None:
+        if recipe.val_size:
+            log.warning(
+                "teacher: %s does not say how many images it held out; where it was trained on the %d that this run "
+                "holds out, validation errors flatter the pupil",
+                path,
+                recipe.val_size,
+            )
+    elif held != recipe.val_size:
+        raise ConfigError(
+            f"teacher: expected a network trained with val_size {recipe.val_size}, as the recipe has, so that it has "
+            f"not seen the images held out here, got {path} with {held}"
+        )
 
 
 def require_teacher(

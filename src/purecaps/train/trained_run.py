@@ -72,7 +72,7 @@ class TrainedRun:
             augment=config.recipe.augment,
             preprocess=config.recipe.preprocess,
             trained_on=config.data,
-            record=dict(record),
+            record={"val_size": config.recipe.val_size, **record},
         )
 
     def save(self, path: str | os.PathLike[str], *, seed: int | None = None) -> None:

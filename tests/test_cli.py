@@ -20,7 +20,7 @@ from purecaps import cli, load_model
 from purecaps.cli.support import parse_options
 from purecaps.errors import ConfigError
 from purecaps.experiments.run_folder import held
-from purecaps.models import ModelInfo, create_model, save_model
+from purecaps.models import ModelInfo, create_model, registry, save_model
 from purecaps.train.log import ConsoleWatcher
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "2", "--checkpoint-every", "2"]
@@ -334,6 +334,43 @@ def test_a_packaged_network_teaches_by_its_name_and_those_that_held_out_others_d
     assert purecaps(*words, "--out", "other", "--teacher", "run", "--val-size", "10") == 1
     assert re.search(r"teacher: expected .* val_size 10, .* got .*model.safetensors with 20", capsys.readouterr().err)
     assert not (trained.parent / "other").exists()
+
+
+MY_MODELS = """
+from purecaps import Layer, PCapsNet
+from purecaps.models import register_model
+
+@register_model(in_shape=(1, 28, 28))
+def my_capsnet(*, in_shape, num_classes, **options):
+    layers = [Layer(1, None, 16, stride=4), Layer(None, 4, 8, stride=4)]
+    return PCapsNet(layers, in_shape=in_shape, num_classes=num_classes, **options)
+"""
+
+
+def test_a_network_of_ones_own_is_trained_and_used_once_its_module_is_imported(here, digits_file, capsys, monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (here / "my_models.py").write_text(MY_MODELS)
+    words = ["train", "--model", "my_capsnet", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
+    assert purecaps(*words) == 1
+    assert "unknown model 'my_capsnet'" in capsys.readouterr().err
+    assert purecaps("--import", "my_models", *words) == 0
+    assert purecaps("--import", "my_models", "eval", "--checkpoint", "run", "--device", "cpu") == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("no_such_models", r"--import: expected a module .* got 'no_such_models': No module named 'no_such_models'"),
+        ("../mine", r"--import: expected a module's name, such as my_models, got '../mine'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(capsys, monkeypatch, module, message):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert purecaps("--import", module, "models") == 1
+    told = capsys.readouterr().err
+    assert re.search(message, told)
+    assert len(told.splitlines()) == 1
 
 
 def test_an_unknown_recipe_is_told_before_data_is_fetched(capsys, monkeypatch):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from purecaps.models import registry
+
 README = Path(__file__).parent.parent / "README.md"
 PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
 BLOCKS = [block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
@@ -16,6 +18,7 @@ BLOCKS = [block for page in PAGES for block in re.findall(r"```python\n(.*?)```"
 @pytest.mark.parametrize("source", BLOCKS, ids=range(len(BLOCKS)))
 def test_a_python_example_runs(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))  # an example registers a network
     exec(compile(source, "README.md", "exec"), {})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -101,11 +103,35 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _import_modules(names: list[str]) -> None:
+    """Imports what registers networks of the user's own, also from the current folder."""
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a file there takes no installed module's place
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigError(f"--import: expected a module's name, such as my_models, got {name!r}")
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"--import: expected a module on Python's path or in the current folder, got {name!r}: {error}"
+            ) from error
+
+
 @app.callback()
 def common(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="A module to import first, which registers networks of your own; repeatable, before the verb.",
+        ),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works after any verb.")] = False,
 ) -> None:
     """What every verb has; `main` takes --debug off the line before it gets here."""
+    _import_modules(modules or [])

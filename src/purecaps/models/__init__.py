@@ -19,10 +19,19 @@ from purecaps.models import packing as packing
 from purecaps.models import paper as paper
 from purecaps.models import residual as residual
 from purecaps.models.pcapsnet import Layer, PCapsNet
-from purecaps.models.registry import build_model, list_models
+from purecaps.models.registry import build_model, list_models, register_model
 from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model
 
-__all__ = ["Layer", "ModelInfo", "PCapsNet", "create_model", "list_models", "load_model", "save_model"]
+__all__ = [
+    "Layer",
+    "ModelInfo",
+    "PCapsNet",
+    "create_model",
+    "list_models",
+    "load_model",
+    "register_model",
+    "save_model",
+]
 
 
 def create_model(

@@ -50,7 +50,13 @@ _ENTRIES: dict[str, Entry] = {}
 def register_model(
     *, in_shape: tuple[int, int, int], recipe: str = "default", comparison: bool = False
 ) -> Callable[[Builder], Builder]:
-    """Registers the decorated function under its own name; its docstring's first line is the summary."""
+    """Registers the decorated function under its own name; its docstring's first line is the summary.
+
+    Args:
+        in_shape: the image shape that the network was made for.
+        recipe: the recipe that trains it where none is named.
+        comparison: whether it is only there to compare another network with.
+    """
 
     def add(build: Builder) -> Builder:
         name = build.__name__

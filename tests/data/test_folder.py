@@ -89,6 +89,7 @@ def test_image_size_brings_all_images_to_one_size(tmp_path: Path) -> None:
     two_classes(tmp_path, 3)
     paint(tmp_path / "dog" / "wide.png", size=(31, 2))
     assert load_folder(tmp_path, image_size=(13, 7)).in_shape == (1, 13, 7)
+    assert load_folder(tmp_path, image_size=9).in_shape == (1, 9, 9)
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
@@ -150,6 +151,8 @@ def test_a_class_without_a_test_folder_is_named(tmp_path: Path) -> None:
         ({"channels": 4}, "channels: expected 1 (grey) or 3 (RGB), got 4"),
         ({"image_size": (28, 0)}, "image_size: expected (height, width), each at least 1, got (28, 0)"),
         ({"image_size": (28,)}, "got (28,)"),
+        ({"image_size": 0}, "image_size: expected (height, width), each at least 1, got (0, 0)"),
+        ({"image_size": 4.5}, "image_size: expected (height, width), each at least 1, got 4.5"),
     ],
 )
 def test_options_out_of_range_are_refused(tmp_path: Path, options: dict[str, object], said: str) -> None:

@@ -54,6 +54,7 @@ def test_images_are_standardised_by_channel():
         (lambda: Averages(mean=(0.5,)), r"mean: expected 2 numbers, one a channel, got \(0.5,\)"),
         (lambda: Averages()(IMAGES[:, :, :4]), r"images: expected \[B, 2, 5, 7\], got \[4, 2, 4, 7\]"),
         (lambda: Averages()(IMAGES[0]), r"images: expected \[B, 2, 5, 7\], got \[2, 5, 7\]"),
+        (lambda: Averages()(IMAGES.double()), "images: expected torch.float32, as .* are, got torch.float64"),
         (lambda: Averages()(IMAGES.to(torch.uint8)), r"images \(in \[0, 1\]\).* got torch.uint8"),
         (lambda: ImageNetwork((28, 28), 10), r"in_shape: .* got \(28, 28\)"),
         (lambda: ImageNetwork((1, 28, 28), 1), "num_classes: expected an int >= 2, got 1"),
@@ -101,3 +102,10 @@ def test_without_a_decoder_there_is_no_penalty():
     network = Linear(decoder=False)
     assert network.guided(IMAGES, LABELS).penalty == 0
     assert [name for name, _ in network.named_parameters()] == ["layer.weight", "layer.bias"]
+
+
+def test_under_autocast_images_need_not_be_of_the_weights_type():
+    network = Averages().eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(IMAGES.bfloat16())
+    torch.testing.assert_close(found.float(), network(IMAGES), atol=0.05, rtol=0.05)

@@ -137,6 +137,13 @@ def test_listing_takes_a_pattern():
         (lambda: create_model("pcapsnet22"), UnknownNameError, "unknown model 'pcapsnet22': did you mean pcapsnet2"),
         (lambda: create_model("pcapsnet2", num_classes=1), ConfigError, "num_classes: expected an int >= 2, got 1"),
         (lambda: create_model("pcapsnet2", in_shape=(28, 28)), ConfigError, r"in_shape: .* got \(28, 28\)"),
+        (lambda: create_model("lenet", in_shape=28), ConfigError, r"in_shape: expected \(channels, .* got 28"),
+        (lambda: create_model("pcapsnet2", in_shape=28, pretrained=True), ConfigError, r"in_shape: .* got 28"),
+        (
+            lambda: create_model("pcapsnet2")(torch.zeros(2, 1, 28, 28, dtype=torch.float64)),
+            ConfigError,
+            "images: expected torch.float32, as the network's weights are, got torch.float64",
+        ),
         (lambda: create_model("pcapsnet2", colour=True), ConfigError, "pcapsnet2: has no option 'colour'"),
         (lambda: create_model("pcapsnet2", layers=[]), ConfigError, "pcapsnet2: has no option 'layers'"),
         (lambda: create_model("pcapsnet2", mean=(0.1, 0.2)), ConfigError, r"mean: expected 1 numbers.*\(0.1, 0.2\)"),

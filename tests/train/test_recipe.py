@@ -82,6 +82,11 @@ def test_cosine_rises_in_the_warm_up_and_falls_to_nothing():
     ("change", "message"),
     [
         ({"steps": 0}, "steps: expected an int >= 1, got 0"),
+        ({"steps": "3"}, "steps: expected an int, got '3'"),
+        ({"steps": 2.5}, "steps: expected an int, got 2.5"),
+        ({"val_size": True}, "val_size: expected an int, got True"),
+        ({"squash_chunk": 1.5}, "squash_chunk: expected an int, got 1.5"),
+        ({"lr": "0.1"}, "lr: expected a number, got '0.1'"),
         ({"steps": 10**8}, "steps: expected an int up to 99999999, got 100000000"),
         ({"batch_size": 10**30}, "batch_size: expected an int up to 1048576, got 1000000000000000000000000000000"),
         ({"augment": ("shift:4097",)}, "shift: pixels must be a whole number <= 4096, got 4097"),

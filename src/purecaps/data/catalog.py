@@ -44,7 +44,7 @@ def load(
     name: _PathLike,
     *,
     root: _PathLike | None = None,
-    image_size: tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     channels: int | None = None,
 ) -> Dataset:
     """Loads a data set; one that is known by name is fetched on its first use.
@@ -55,7 +55,7 @@ def load(
         name: a name from `list_datasets()`, or a path to a folder of images (see `load_folder`) or to an .npz
             or .safetensors file (see `load_arrays`). A name wins over a path; ./mnist is a path.
         root: where caches are kept; None is $PURECAPS_DATA or the user's cache directory.
-        image_size: for a folder, the (H, W) that its images are stretched to.
+        image_size: for a folder, the (H, W) that its images are stretched to; an int is a square.
         channels: for a folder, 1 for grey or 3 for RGB images.
     """
     asked, path = os.fspath(name), Path(name)

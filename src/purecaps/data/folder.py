@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from purecaps.data.image import check_channels, check_size, is_grey, read_pixels
+from purecaps.data.image import as_size, check_channels, is_grey, read_pixels
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import DataError
 
@@ -27,7 +27,7 @@ _Files = dict[str, list[Path]]
 def load_folder(
     path: str | os.PathLike[str],
     *,
-    image_size: tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | None = None,
     channels: int | None = None,
 ) -> Dataset:
     """Reads a folder of images, one sub-folder a class; the classes are numbered in the order of their names.
@@ -39,7 +39,7 @@ def load_folder(
 
     Args:
         path: the folder.
-        image_size: (H, W) that every image is stretched to; None where all have one size.
+        image_size: (H, W) that every image is stretched to, or an int for a square; None where all have one size.
         channels: 1 makes the images grey, 3 makes them RGB; None is 1 where every file is stored as grey and
             3 otherwise.
     """
@@ -48,8 +48,7 @@ def load_folder(
         raise DataError(f"{root}: expected a folder of images, found none there")
     if channels is not None:
         check_channels(channels)
-    if image_size is not None:
-        check_size(image_size)
+    size = None if image_size is None else as_size(image_size)
     if (root / "train").is_dir() and (root / "test").is_dir():
         train, test = _class_files(root / "train"), _class_files(root / "test")
         if train.keys() != test.keys():
@@ -61,7 +60,7 @@ def load_folder(
     files = [file for side in (train, test) for some in side.values() for file in some]
     if channels is None:
         channels = 1 if all(is_grey(file) for file in files) else 3
-    images = _read_all(files, channels, image_size)
+    images = _read_all(files, channels, size)
     cut = sum(map(len, train.values()))
     splits = (Split(images[:cut], _labels(train)), Split(images[cut:], _labels(test)))
     return Dataset(root.resolve().name, *splits, tuple(train))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +87,15 @@ def check_channels(channels: int) -> None:
         raise ConfigError(f"channels: expected 1 (grey) or 3 (RGB), got {channels}")
 
 
+def as_size(size: int | tuple[int, int]) -> tuple[int, int]:
+    """The (height, width) that a user's image_size means: an int is a square."""
+    pair = (size, size) if isinstance(size, int) else size
+    check_size(pair)
+    return pair
+
+
 def check_size(size: tuple[int, int]) -> None:
-    if len(size) != 2 or any(not isinstance(side, int) or side < 1 for side in size):
+    if not isinstance(size, Sequence) or len(size) != 2 or any(not isinstance(side, int) or side < 1 for side in size):
         raise ConfigError(f"image_size: expected (height, width), each at least 1, got {size}")
 
 

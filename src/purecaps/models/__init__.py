@@ -18,7 +18,7 @@ from purecaps.models import mscaps as mscaps
 from purecaps.models import packing as packing
 from purecaps.models import paper as paper
 from purecaps.models import residual as residual
-from purecaps.models.pcapsnet import Layer, PCapsNet
+from purecaps.models.pcapsnet import Layer, PCapsNet, check_in_shape
 from purecaps.models.registry import build_model, list_models, register_model
 from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model
 
@@ -55,6 +55,8 @@ def create_model(
     Returns:
         A module: images [B, C, H, W] in [0, 1] -> class scores [B, num_classes].
     """
+    if in_shape is not None:
+        check_in_shape(in_shape)
     if pretrained:
         return load_pretrained(name, in_shape, num_classes, overrides)[0]
     return build_model(name, in_shape, num_classes, overrides)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
-from purecaps.models.pcapsnet import ImageShape, check_in_shape, check_num_classes, per_channel
+from purecaps.models.pcapsnet import ImageShape, check_dtype, check_in_shape, check_num_classes, per_channel
 from purecaps.ops.validation import check_floating, shape_text
 
 MNIST: ImageShape = (1, 28, 28)
@@ -70,6 +70,9 @@ class ImageNetwork(nn.Module):
             images = images - self.mean
         if self.std is not None:
             images = images / self.std
+        weight = next(self.parameters(), None)
+        if weight is not None:
+            check_dtype(images, weight)
         return images
 
     def multiply_adds(self) -> int:

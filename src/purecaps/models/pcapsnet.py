@@ -212,6 +212,7 @@ class PCapsNet(nn.Module):
             images = images - self.mean
         if self.std is not None:
             images = images / self.std
+        check_dtype(images, self.capsule_blocks()[0].conv.weight)
         return images.permute(0, 2, 3, 1)[:, None, :, :, None, None, :]  # [B, 1, H, W, 1, 1, C]
 
     def extra_repr(self) -> str:
@@ -219,8 +220,19 @@ class PCapsNet(nn.Module):
 
 
 def check_in_shape(in_shape: Sequence[int]) -> None:
-    if len(in_shape) != 3 or any(not isinstance(size, int) or size < 1 for size in in_shape):
-        raise ConfigError(f"in_shape: expected (channels, height, width), each at least 1, got {tuple(in_shape)!r}")
+    if (
+        not isinstance(in_shape, Sequence)
+        or len(in_shape) != 3
+        or any(not isinstance(size, int) or size < 1 for size in in_shape)
+    ):
+        raise ConfigError(f"in_shape: expected (channels, height, width), each at least 1, got {in_shape!r}")
+
+
+def check_dtype(images: Tensor, weight: Tensor) -> None:
+    """Refuses images that the layers would refuse, where what they are called is still known."""
+    # Under autocast they are cast to one dtype later.
+    if images.dtype != weight.dtype and not torch.is_autocast_enabled(images.device.type):
+        raise ConfigError(f"images: expected {weight.dtype}, as the network's weights are, got {images.dtype}")
 
 
 def check_num_classes(num_classes: int) -> None:

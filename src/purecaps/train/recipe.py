@@ -21,6 +21,7 @@ PREPROCESSING = ("none", "standardise", "gcn_zca")
 PRECISIONS = ("fp32", "tf32", "bf16")
 MOST_STEPS = 10**8 - 1  # the names of checkpoints have eight digits
 MOST_IMAGES = 2**20  # of a batch: more is a slip of the keyboard
+_NUMBERS: dict[str, tuple[str, tuple[type, ...]]] = {"int": ("an int", (int,)), "float": ("a number", (int, float))}
 
 
 def option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -81,6 +82,7 @@ class Recipe:
     checkpoint_every: int = option(1000, "Steps between two checkpoints.")
 
     def __post_init__(self) -> None:
+        self._check_numbers()
         for name in (
             "steps",
             "batch_size",
@@ -126,6 +128,14 @@ class Recipe:
                     name, f"0 with loss {self.loss}, whose targets are single classes", self.loss == "cross_entropy"
                 )
                 self._require("adversary_eps", f"0 with {name} {getattr(self, name)}", not self.adversary_eps)
+
+    def _check_numbers(self) -> None:
+        """Before anything is compared: a string of digits would be a TypeError, and half a step would be taken."""
+        for item in dataclasses.fields(self):
+            kind, value = str(item.type).removesuffix(" | None"), getattr(self, item.name)
+            if kind in _NUMBERS and not (value is None and kind != item.type):
+                expected, kinds = _NUMBERS[kind]
+                self._require(item.name, expected, isinstance(value, kinds) and not isinstance(value, bool))
 
     def _check_adversary(self, augment: Compose) -> None:
         without_range = ["preprocess gcn_zca"] if self.preprocess == "gcn_zca" else []

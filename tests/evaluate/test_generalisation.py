@@ -49,7 +49,7 @@ def test_without_a_probe_there_are_held_out_curves_alone():
 def test_the_picture_shows_both_networks_in_both_measures(tmp_path):
     curves = GapCurves([curves_of(ROWS, 0)])
     figure = gap_picture({"capsules": curves, "plain": curves})
-    loss, error = figure.axes
+    loss, error, gap_in_loss, gap_in_error = figure.axes
     assert [line.get_label() for line in loss.lines] == [
         "capsules, held out",
         "capsules, trained on",
@@ -57,6 +57,9 @@ def test_the_picture_shows_both_networks_in_both_measures(tmp_path):
         "plain, trained on",
     ]
     np.testing.assert_allclose(error.lines[1].get_ydata(), [4.0, 0.0])  # zero errors have a place too
+    for measure, above, below in (("loss", loss, gap_in_loss), ("error", error, gap_in_error)):
+        held_out, trained_on = (np.asarray(line.get_ydata()) for line in above.lines[:2])
+        np.testing.assert_allclose(below.lines[0].get_ydata(), held_out - trained_on, err_msg=measure)
     save(figure, tmp_path / "gap.png")
     assert (tmp_path / "gap.png").stat().st_size > 5000
 

@@ -217,3 +217,8 @@ def test_writing_through_the_state_dict_writes_into_the_network():
     for tensor in model.state_dict().values():
         tensor.zero_()
     assert not any(weight.any() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["pcapsnet2", "lenet", "efficient_capsnet"])
+def test_an_image_shape_may_be_given_as_a_list(name):
+    assert create_model(name, in_shape=[1, 28, 28])(torch.rand(1, 1, 28, 28)).shape == (1, 10)

@@ -103,6 +103,7 @@ def test_head_is_the_capsules_length_pooled_over_positions():
     [
         (lambda: CapsConv2d(0, 1, (1, 1, 1)), ConfigError, "in_caps: expected an int >= 1, got 0"),
         (lambda: CapsConv2d(1, 1, (1, 1)), ConfigError, r"capsule: expected three sizes .* got \(1, 1\)"),
+        (lambda: CapsConv2d(1, 1, 16), ConfigError, r"capsule: expected three sizes .* got 16"),
         (lambda: CapsConv2d(1, 1, (1, 0, 1)), ConfigError, r"capsule: .* got \(1, 0, 1\)"),
         (lambda: CapsConv2d(1, 1, (1, 1, 1), 0), ConfigError, "kernel_size: expected an int >= 1 .* got 0"),
         (lambda: CapsConv2d(1, 1, (1, 1, 1), init="mrsa"), UnknownNameError, r"unknown init 'mrsa': did you mean msra"),

@@ -90,8 +90,11 @@ def build_model(
     name: str, in_shape: tuple[int, int, int] | None, num_classes: int, overrides: dict[str, Any]
 ) -> nn.Module:
     entry = get_entry(name)
+    shape: object = in_shape or entry.in_shape
+    if isinstance(shape, list):  # networks compare it with an image's, which is a tuple
+        shape = tuple(shape)
     try:
-        return entry.build(in_shape=in_shape or entry.in_shape, num_classes=num_classes, **overrides)
+        return entry.build(in_shape=shape, num_classes=num_classes, **overrides)
     except TypeError as error:
         # Python's message for a wrong keyword names the builder, not the option's owner.
         if "keyword argument" not in str(error) and "multiple values" not in str(error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -76,9 +78,10 @@ class CapsConv2d(nn.Module):
         for name, value in (("in_caps", in_caps), ("out_caps", out_caps)):
             if not isinstance(value, int) or value < 1:
                 raise ConfigError(f"{name}: expected an int >= 1, got {value!r}")
-        if len(capsule) != 3 or any(not isinstance(size, int) or size < 1 for size in capsule):
+        sizes = tuple(capsule) if isinstance(capsule, Sequence) else ()
+        if len(sizes) != 3 or any(not isinstance(size, int) or size < 1 for size in sizes):
             raise ConfigError(f"capsule: expected three sizes (g, n, p) of at least 1, got {capsule!r}")
-        g, n, p = capsule
+        g, n, p = sizes
         kh, kw = as_pair(kernel_size, "kernel_size", least=1)
         self.geometry = as_geometry(stride, padding, dilation)
         registry.check_name(impl)

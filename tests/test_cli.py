@@ -477,7 +477,7 @@ def test_no_option_of_a_path_takes_an_empty_one():
             if Path in (kind, *typing.get_args(kind)) and isinstance(info, typer.models.OptionInfo) and not info.hidden:
                 # In Annotated, an option's name stands where its default would.
                 found.add(info.default if isinstance(info.default, str) else f"--{name}")
-    assert {"--out", "--checkpoint", "--teacher"} <= found <= set(cli.NAMED)
+    assert {"--out", "--checkpoint", "--root"} <= found <= set(cli.NAMED)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_network_of_crops_is_attacked_on_the_whole_images(here, digits_file):
         (["--steps", "5"], r"--steps: expected it with pgd or uap, got it with fgsm"),
         (["--method", "pgd", "--steps", "0"], r"steps: expected an int >= 1, got 0"),
         (["--method", "noise", "--steps", "5"], r"--steps: expected it with pgd or uap, got it with noise"),
-        (["--method", "noise", "--source", "pcapsnet2"], r"--source: expected it with an attack that takes gradients, got it with noise"),
+        (["--method", "noise", "--source", "pcapsnet2"], r"--source: expected it with fgsm or pgd or uap, got it with noise: pcapsnet2"),
         (["--restarts", "2"], r"--restarts: expected it with pgd, got it with fgsm: 2"),
         (["--method", "pgd", "--restarts", "0"], r"restarts: expected an int >= 1, got 0"),
         (["--method", "pgd", "--aim", "any"], r"--aim: expected it with uap, got it with pgd: any"),

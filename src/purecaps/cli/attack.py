@@ -48,10 +48,13 @@ from purecaps.evaluate.style import save
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.experiments import run as runs
 from purecaps.malloc import keep_freed_memory
-from purecaps.models import list_models
 from purecaps.train import pick_device
+from purecaps.train.teacher import is_packaged
 
 STEPS = {"fgsm": 1, "pgd": PGD_STEPS, "uap": UAP_STEPS, "noise": 1}  # of each method, where none are given
+
+# The methods that an option is for; those that are not here are for all.
+OF_METHODS = {"steps": ("pgd", "uap"), "restarts": ("pgd",), "aim": ("uap",), "source": ("fgsm", "pgd", "uap")}
 
 
 def attack(
@@ -102,14 +105,12 @@ def attack(
         raise unknown_name("method", method, STEPS)
     if limit is not None and limit < 1:
         raise ConfigError(f"--limit: expected an int >= 1, got {limit}")
-    if steps is not None and method not in ("pgd", "uap"):
-        raise ConfigError(f"--steps: expected it with pgd or uap, got it with {method}, which takes one step: {steps}")
-    if restarts is not None and method != "pgd":
-        raise ConfigError(f"--restarts: expected it with pgd, got it with {method}: {restarts}")
-    if aim is not None and method != "uap":
-        raise ConfigError(f"--aim: expected it with uap, got it with {method}: {aim}")
-    if source is not None and method == "noise":
-        raise ConfigError(f"--source: expected it with an attack that takes gradients, got it with noise: {source}")
+    given = {"steps": steps, "restarts": restarts, "aim": aim, "source": source}
+    for option, methods in OF_METHODS.items():
+        if given[option] is not None and method not in methods:
+            raise ConfigError(
+                f"--{option}: expected it with {' or '.join(methods)}, got it with {method}: {given[option]}"
+            )
     check_folder("--out", out_dir)
     trained = load_trained(checkpoint, model).to(chosen)
     substitute = None if source is None else _load_source(source, trained).to(chosen)
@@ -123,13 +124,11 @@ def attack(
     title = f"{trained.info.name} on {Path(name).name}: {how}"
     say(title)
     steps = STEPS[method] if steps is None else steps
-    options = (
-        {"restarts": 1 if restarts is None else restarts}
-        if method == "pgd"
-        else {"aim": aim or AIMS[0]}
-        if method == "uap"
-        else {}
-    )
+    own: dict[str, dict[str, Any]] = {
+        "pgd": {"restarts": 1 if restarts is None else restarts},
+        "uap": {"aim": AIMS[0] if aim is None else aim},
+    }
+    options = own.get(method, {})
     made = _prepare(method, giver, dataset, sizes, chosen_loss, steps, seed, options)
     images, labels = dataset.test.images[:limit], dataset.test.labels[:limit]
     with progress_bar("images", len(images) * len(sizes)) as progress:
@@ -167,8 +166,7 @@ def _parse_eps(text: str) -> list[float]:
 
 def _load_source(text: str, target: TrainedModel) -> TrainedModel:
     """The substitute that the user named; it must see the same images and tell the same classes apart."""
-    packaged = text in list_models() and not Path(text).exists()
-    found = TrainedModel.from_package(text) if packaged else load_file(Path(text))
+    found = TrainedModel.from_package(text) if is_packaged(text) else load_file(Path(text))
     for what, own, theirs in (
         ("images", target.info.image_shape, found.info.image_shape),
         ("classes", target.info.class_names, found.info.class_names),

@@ -53,7 +53,7 @@ class Teacher:
 
 
 def is_packaged(name: str | os.PathLike[str]) -> bool:
-    """Whether a teacher is named as a packaged model; a file or folder of that name comes first."""
+    """Whether a network is named as a packaged model; a file or folder of that name comes first."""
     return str(name) in list_models() and not Path(name).exists()
 
 

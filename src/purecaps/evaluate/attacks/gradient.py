@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, DataError, PurecapsError
@@ -72,16 +71,6 @@ def input_gradient(model: nn.Module, images: Tensor, labels: Tensor, loss: Attac
         )
     result: Tensor = gradient
     return result
-
-
-def wrong_lead(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """By how much the best wrong score of each image exceeds the true one, [B]: above 0 it is misclassified."""
-    with torch.inference_mode(False), torch.no_grad(), in_eval_mode(model):
-        scores = model(images)
-    check_scores(scores, labels)
-    true = F.one_hot(labels, scores.shape[1]).bool()
-    lead: Tensor = scores.masked_fill(true, -torch.inf).amax(dim=1) - scores[true]
-    return lead
 
 
 def perturb(images: Tensor, change: Tensor) -> Tensor:

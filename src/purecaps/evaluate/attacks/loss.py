@@ -44,9 +44,7 @@ class AttackLoss:
             return F.cross_entropy(self.scale * scores, labels, reduction="sum")
         if self.name == "margin":
             return margin_loss(scores, labels) * len(scores)
-        true = F.one_hot(labels, scores.shape[1]).bool()
-        wrong = scores.masked_fill(true, -torch.inf).amax(dim=1)
-        return (wrong - scores[true]).sum()
+        return wrong_lead(scores, labels).sum()
 
     def of_any_other(self, scores: Tensor, labels: Tensor) -> Tensor:
         """What falls as scores [B, K] favour any class but [B], summed over the images.
@@ -57,13 +55,22 @@ class AttackLoss:
         if self.name != "cross_entropy":
             return -self(scores, labels)
         scaled = self.scale * scores
-        others = scaled.masked_fill(F.one_hot(labels, scores.shape[1]).bool(), -torch.inf)
-        return (scaled.logsumexp(dim=1) - others.logsumexp(dim=1)).sum()
+        return (scaled.logsumexp(dim=1) - _of_others(scaled, labels).logsumexp(dim=1)).sum()
 
     def __str__(self) -> str:
         if self.name == "cross_entropy":
             return "cross-entropy of the scores" + ("" if self.scale == 1 else f" times {self.scale:g}")
         return {"margin": "margin loss", "difference": "best wrong score less the true one"}[self.name]
+
+
+def wrong_lead(scores: Tensor, labels: Tensor) -> Tensor:
+    """By how much the best wrong score of each image exceeds the true one, [B]: above 0 it is misclassified."""
+    return _of_others(scores, labels).amax(dim=1) - scores.gather(1, labels[:, None])[:, 0]
+
+
+def _of_others(scores: Tensor, labels: Tensor) -> Tensor:
+    """The scores with those of the true classes out of the running."""
+    return scores.scatter(1, labels[:, None], -torch.inf)
 
 
 def default_loss(model: nn.Module, name: str = "cross_entropy") -> AttackLoss:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from purecaps.data.random import fold, key, uniform
 from purecaps.errors import ConfigError
 from purecaps.evaluate.attacks.attack import Attack
-from purecaps.evaluate.attacks.gradient import check_eps, check_images, input_gradient, wrong_lead
-from purecaps.evaluate.attacks.loss import AttackLoss, default_loss
+from purecaps.evaluate.attacks.gradient import check_eps, check_images, input_gradient
+from purecaps.evaluate.attacks.loss import AttackLoss, default_loss, wrong_lead
+from purecaps.evaluate.classification import in_eval_mode
 
 PGD_STEPS = 40
 
@@ -68,19 +69,16 @@ def pgd(
 
     if not random_start:
         return ascend(images)
-    found, lead = images, None
-    for restart in range(restarts):
-        moved = ascend((images + eps * _start(images, seed, first, restart)).clamp(low, high))
-        if restarts == 1:
-            return moved
-        this = wrong_lead(model, moved, labels)
-        better = torch.ones_like(this, dtype=torch.bool) if lead is None else this > lead
-        found = torch.where(better[:, None, None, None], moved, found)
-        lead = this if lead is None else torch.where(better, this, lead)
+    found = ascend((images + eps * _start(images, seed, first)).clamp(low, high))
+    for restart in range(1, restarts):
+        again = ascend((images + eps * _start(images, seed, first, restart)).clamp(low, high))
+        with torch.no_grad(), in_eval_mode(model):
+            before, now = (wrong_lead(model(each), labels) for each in (found, again))
+        found = torch.where((now > before)[:, None, None, None], again, found)
     return found
 
 
-def _start(images: Tensor, seed: int, first: int, restart: int) -> Tensor:
+def _start(images: Tensor, seed: int, first: int, restart: int = 0) -> Tensor:
     """Numbers in [-1, 1), by the image's number in its set; the first restart has those of a single one."""
     numbers = torch.arange(first, first + len(images), device=images.device)
     stream = key(seed, numbers)

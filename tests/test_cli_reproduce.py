@@ -44,17 +44,28 @@ def test_a_tiny_job_is_run_recorded_and_reported_and_then_done(here, capsys):
     assert "[1/1] table2/pcapsnet1-best: done" in capsys.readouterr().err
 
 
-def test_workers_share_the_jobs_and_one_report_is_written(here, capsys, monkeypatch, digits_file):
-    code = f"""
+@pytest.fixture
+def workers(monkeypatch, digits_file):
+    """Gives workers that know digits alone, and that run some lines first."""
+
+    def use(lines: str = "") -> None:
+        code = f"""
 import sys
 from purecaps import cli, data
 from purecaps.experiments.paper import job
 digits = data.load({str(digits_file)!r})
 job.data.load = lambda name: digits
+{lines}
 cli.main(sys.argv[1:])
 """
-    verb = sys.modules["purecaps.cli.reproduce"]
-    monkeypatch.setattr(verb, "worker_command", lambda *words: [sys.executable, "-c", code, *words])
+        verb = sys.modules["purecaps.cli.reproduce"]
+        monkeypatch.setattr(verb, "worker_command", lambda *words: [sys.executable, "-c", code, *words])
+
+    return use
+
+
+def test_workers_share_the_jobs_and_one_report_is_written(here, capsys, workers):
+    workers()
     words = ("reproduce", "table2", "--only", "pcapsnet1-*", "--scale", "tiny", "--device", "cpu", "--seeds", 1)
     assert purecaps(*words, "--workers", 2, "--time-limit", 300) == 0
     said = capsys.readouterr()
@@ -63,6 +74,16 @@ cli.main(sys.argv[1:])
         assert len(json.loads((here / f"results-tiny/table2/pcapsnet1-{name}.json").read_text())["runs"]) == 1
     assert said.out.splitlines()[-1] == "3 of 3 jobs done"
     assert said.out.count("REPORT.md") == 1
+
+
+def test_workers_whose_time_is_up_leave_work_and_have_not_failed(here, capsys, workers):
+    workers("from purecaps.train.meter import Meter; Meter.seconds_per_step = 200.0")  # time is up after a step
+    words = ("reproduce", "table2", "--only", "pcapsnet1-*", "--scale", "tiny", "--device", "cpu", "--seeds", 1)
+    assert purecaps(*words, "--workers", 2, "--time-limit", 300) == 75
+    said = capsys.readouterr()
+    assert said.err.count("stopped at step 1 of 20") == 3
+    assert said.out.splitlines()[-1] == "0 of 3 jobs done"
+    assert "not finished: table2/pcapsnet1-paper, table2/pcapsnet1-authors, table2/pcapsnet1-best" in said.err
 
 
 def test_the_list_says_what_is_there_and_what_is_left(here, capsys):

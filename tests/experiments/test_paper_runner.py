@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import signal
 import time
 
@@ -19,6 +20,7 @@ from purecaps.experiments.paper.scale import FULL
 from purecaps.experiments.paper.timing import TimingJob
 from purecaps.train.log import Silent
 from purecaps.train.loop import InterruptedRunError
+from purecaps.train.meter import Meter
 
 
 class ForbiddenError(Exception):
@@ -162,6 +164,33 @@ def test_the_deadline_stops_a_training_which_then_goes_on_to_the_same_end(digits
     assert second.started_at == 3, "the second sitting begins where the first one stopped"
     assert record["runs"] == expected["runs"]
     assert not list(place.work.rglob("step-*.safetensors")), "checkpoints of what is done are removed"
+
+
+def test_a_deadline_that_training_foresees_leaves_a_job_unfinished(digits, tmp_path, monkeypatch):
+    """Its steps end before the deadline, so that the clock alone does not tell it from Ctrl-C."""
+    said: list[str] = []
+    job, other = training_job(), training_job("table1/other")
+    place = workplace(tmp_path, digits, deadline=time.monotonic() + 10 * LEAST_SECONDS, say=said.append)
+    with monkeypatch.context() as patched:
+        patched.setattr(Meter, "seconds_per_step", 9 * LEAST_SECONDS)
+        tally = run_jobs([job, other], place)
+    assert (tally.done, tally.unfinished, tally.failed) == ([], [job.name, other.name], {})
+    assert said[1].endswith("stopped at step 1 of 6")
+    assert not place.overdue
+    place.deadline = math.inf
+    assert len(run(job, place)["runs"]) == 2
+
+
+def test_waiting_for_what_another_process_trains_ends_at_the_deadline(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr("purecaps.experiments.paper.runner.LEAST_SECONDS", 0.0)
+    teacher = training_job("table1/teacher", model="cnn_small", recipe=RECIPE.replace(init=None), seeds=1)
+    job = training_job(recipe=RECIPE.replace(teacher_share=0.5), teacher=teacher)
+    place = workplace(tmp_path, digits, deadline=time.monotonic() + 0.3)
+    lock = place.work / "table1" / "teacher.lock"
+    lock.parent.mkdir(parents=True)
+    with FileLock(lock):
+        tally = run_jobs([job], place)
+    assert (tally.unfinished, tally.elsewhere, tally.failed) == ([job.name], [], {})
 
 
 def test_nothing_is_begun_just_before_the_deadline(digits, tmp_path):

@@ -59,6 +59,15 @@ def test_a_process_that_breaks_is_named_and_its_jobs_are_not_done(digits, tmp_pa
     assert (tally.done, tally.unfinished) == ([], NAMES)
 
 
+def test_what_a_process_recorded_before_it_broke_is_done(digits, digits_file, tmp_path):
+    begin, end = WORKER.split("work_on(file, ")
+    speechless = f"{begin}from purecaps.experiments.paper.runner import run_jobs; run_jobs({end}raise SystemExit(9)"
+    place = workplace(tmp_path, digits)
+    tally = run_shared(list(map(training_job, NAMES)), place, 2, script(speechless, tmp_path, digits_file))
+    assert sorted(tally.done) == NAMES
+    assert tally.failed == {f"worker {number}": "ended with exit code 9" for number in (1, 2)}
+
+
 def test_a_stop_is_handed_on_to_every_process_once(digits, tmp_path):
     """As Ctrl-C is: a second one would stop a training before it has saved."""
     code = """

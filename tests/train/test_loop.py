@@ -15,7 +15,7 @@ from purecaps.errors import CheckpointError, PurecapsError
 from purecaps.train import Recipe, RunConfig, train
 from purecaps.train.checkpoint import checkpoints
 from purecaps.train.log import Silent, read_metrics
-from purecaps.train.loop import DivergedError, InterruptedRunError
+from purecaps.train.loop import DivergedError, InterruptedRunError, OutOfTimeError
 from purecaps.train.meter import Meter
 
 SHORT = Recipe(
@@ -68,9 +68,16 @@ def test_a_network_learns_to_read_the_digits_it_is_shown(digits, tmp_path):
 def test_a_window_ends_where_time_will_be_up_since_queued_steps_do_not_see_the_clock(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(Meter, "seconds_per_step", 10.0)
     slow = config(log_every=12, eval_every=12, checkpoint_every=12)
-    with pytest.raises(InterruptedRunError, match="stopped at step 3 of 12"):
+    with pytest.raises(OutOfTimeError, match="stopped at step 3 of 12"):
         train(slow, digits, tmp_path, deadline=time.monotonic() + 38)
     assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["step-00000003.safetensors"]
+
+
+def test_a_stop_that_was_asked_for_is_told_from_one_for_the_deadline(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(Meter, "seconds_per_step", 10.0)
+    with pytest.raises(InterruptedRunError, match="stopped at step 3 of 12") as asked:
+        train(config(), digits, tmp_path, deadline=time.monotonic() + 38, watcher=StopAt(3))
+    assert not isinstance(asked.value, OutOfTimeError)
 
 
 def test_metrics_are_written_as_json_lines(digits, tmp_path):

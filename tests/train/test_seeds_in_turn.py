@@ -1,6 +1,7 @@
 """Several seeds in turn, each as it would be alone: on a CPU, and networks that note what they saw."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from purecaps.errors import ConfigError
 from purecaps.models.stack import ModelStack
 from purecaps.train import Recipe, RunConfig, make_trainer, train
 from purecaps.train.log import Silent, read_metrics
-from purecaps.train.loop import InterruptedRunError, Trainer
+from purecaps.train.loop import InterruptedRunError, OutOfTimeError, Trainer
+from purecaps.train.meter import Meter
 from purecaps.train.seeds import SeedsInTurn, remove_checkpoints, side_by_side, together
 
 RECIPE = Recipe(
@@ -93,6 +95,12 @@ def test_a_run_goes_on_in_the_seed_where_it_was_stopped(digits, tmp_path):
     for left, right in zip(whole.models, again.models, strict=True):
         assert_same_state(left, right)
     assert [row["loss"] for row in again.history] == [row["loss"] for row in whole.history]
+
+
+def test_a_deadline_in_a_seed_is_told_as_one(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(Meter, "seconds_per_step", 1e3)
+    with pytest.raises(OutOfTimeError, match="seed 5: stopped at step 1 of 12"):
+        train(config(), digits, tmp_path, deadline=time.monotonic() + 1e3)
 
 
 def test_a_watcher_sees_all_seeds_as_one_run(digits, tmp_path):

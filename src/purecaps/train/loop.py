@@ -49,6 +49,10 @@ class InterruptedRunError(PurecapsError):
     """The run was asked to stop; its state is saved."""
 
 
+class OutOfTimeError(InterruptedRunError):
+    """The run stopped by itself, for its deadline; its state is saved."""
+
+
 class Trainer:
     """A run, checked and ready; nothing is written before `run`.
 
@@ -62,7 +66,8 @@ class Trainer:
         tensorboard: also write TensorBoard scalars to out/tensorboard.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
         compile: whether network and loss go through torch.compile: for networks that have no kernels of ours.
-        deadline: the `time.monotonic()` after which the run stops by itself, as on Ctrl-C: with a checkpoint.
+        deadline: the `time.monotonic()` by which the run stops by itself, as on Ctrl-C: with a checkpoint. Where steps
+            are queued faster than they are computed, that is a little before.
         teacher: a trained network to learn from, where the recipe has a `teacher_share`; a copy of it is asked.
     """
 
@@ -106,7 +111,7 @@ class Trainer:
         )
         self.state = State(self.model, make_optimiser(self.model, self.recipe), self.averaged)
         self.step, self.meter = 0, Meter(device)
-        self._stop_asked = False
+        self._stop_asked, self._time_up = False, False
         self._begun = self._read_checkpoint()
 
     def _new_network(self, seed: int) -> nn.Module:
@@ -114,7 +119,12 @@ class Trainer:
         return self.config.new_network(self.prepared.train.in_shape, self.num_classes, self.prepared.model_options)
 
     def run(self) -> TrainedRun:
-        """Takes all steps that are left."""
+        """Takes all steps that are left.
+
+        Raises:
+            OutOfTimeError: the deadline came first.
+            InterruptedRunError: the user asked to stop.
+        """
         self._resume()
         if self.prepared.zca is not None:
             self.prepared.zca.save(self.out / WHITENING)
@@ -138,7 +148,7 @@ class Trainer:
                     teacher=self.teacher,
                 )
                 saved = self.step
-                while self.step < self.recipe.steps and not self._stop_asked:
+                while self.step < self.recipe.steps and not self._stopping:
                     row = self._window(stepper)
                     metrics.add(row)
                     self.watcher.row(row)
@@ -148,10 +158,12 @@ class Trainer:
                         self._save()
                         saved = self.step
                 # Not in the loop: it may be asked to stop at any line there, after a look at whether to save too.
-                if self._stop_asked:
+                if self._stopping:
                     if saved < self.step:
                         self._save()
-                    raise InterruptedRunError(f"stopped at step {self.step} of {self.recipe.steps}")
+                    # Whoever wants to stop is told so, even if time was up first.
+                    reason = InterruptedRunError if self._stop_asked else OutOfTimeError
+                    raise reason(f"stopped at step {self.step} of {self.recipe.steps}")
         except KeyboardInterrupt:  # the second Ctrl-C, which does not wait for a checkpoint
             raise InterruptedRunError(f"stopped at once, near step {self.step}") from None
         finished = [network.eval() for network in self._evaluated_networks()]
@@ -185,7 +197,7 @@ class Trainer:
         losses, mistakes = stepper(first, end, self._keep_going)
         _stop_if_not_finite(losses, first, self.prepared.train)
         self.step = first + len(losses)
-        self._stop_asked = self._stop_asked or end < due
+        self._time_up = self._time_up or end < due
         taken = time.perf_counter() - begun
         self.meter.add(taken, len(losses))
         images = len(losses) * recipe.batch_size
@@ -235,8 +247,12 @@ class Trainer:
 
     def _keep_going(self, step: int) -> bool:
         self.watcher.advance(step)
-        self._stop_asked = self._stop_asked or time.monotonic() >= self.deadline
-        return not self._stop_asked
+        self._time_up = self._time_up or time.monotonic() >= self.deadline
+        return not self._stopping
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked or self._time_up
 
     def _evaluated_networks(self) -> list[nn.Module]:
         """The networks as they are evaluated: with averaged weights where the recipe keeps them."""

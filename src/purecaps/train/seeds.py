@@ -128,7 +128,7 @@ class SeedsInTurn:
         try:
             return trainer.run()
         except InterruptedRunError as stop:
-            raise InterruptedRunError(f"seed {self.config.all_seeds[position]}: {stop}") from stop
+            raise type(stop)(f"seed {self.config.all_seeds[position]}: {stop}") from stop  # whichever of the two it is
 
 
 def together(histories: Sequence[Sequence[Row]], seeds: Sequence[int]) -> list[Row]:

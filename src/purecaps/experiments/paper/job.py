@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from purecaps import data
 from purecaps.data.types import Dataset
@@ -66,12 +66,20 @@ class Workplace:
         """A job's name for this process alone; waits for another one until the deadline, or not at all.
 
         Raises:
-            filelock.Timeout: another process has it.
+            filelock.Timeout: another process has it, and there was to be no waiting.
+            UnfinishedError: another process had it until the deadline.
         """
         path = self.work / f"{name}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         longest = self.deadline - time.monotonic()
-        with FileLock(path, timeout=(-1 if math.isinf(longest) else max(0.0, longest)) if wait else 0):
+        lock = FileLock(path, timeout=(-1 if math.isinf(longest) else max(0.0, longest)) if wait else 0)
+        try:
+            held = lock.acquire()
+        except Timeout as error:
+            if wait:
+                raise UnfinishedError(f"{name}: stopped waiting for another process") from error
+            raise
+        with held:
             yield
 
     @property

@@ -126,13 +126,9 @@ def _run_one(job: Job, place: Workplace, head: str, tally: Tally) -> None:
                 job.run(place, record)
             tally.done.append(job.name)
     except Timeout:
-        if place.overdue:  # it waited for what another process was making
-            tally.unfinished.append(job.name)
-            place.say(f"{job.name}: stopped waiting for another process")
-        else:
-            tally.elsewhere.append(job.name)
-            if not place.shared:
-                place.say(f"{head}: another process is at it")
+        tally.elsewhere.append(job.name)
+        if not place.shared:
+            place.say(f"{head}: another process is at it")
     except UnfinishedError as stop:
         tally.unfinished.append(job.name)
         place.say(str(stop))

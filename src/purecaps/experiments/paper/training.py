@@ -25,7 +25,7 @@ from purecaps.models.guided import EVAL_BATCH, eval_batch
 from purecaps.models.store import save_model
 from purecaps.train import Recipe, RunConfig, TrainedRun, make_trainer
 from purecaps.train.arithmetic import arithmetic
-from purecaps.train.loop import InterruptedRunError
+from purecaps.train.loop import OutOfTimeError
 from purecaps.train.seeds import remove_checkpoints
 from purecaps.train.teacher import load_teacher
 
@@ -184,10 +184,8 @@ class TrainingJob(Job):
         )
         try:
             trained = trainer.run()
-        except InterruptedRunError as stop:
-            if place.overdue:
-                raise UnfinishedError(f"{self.name}: {stop}") from stop
-            raise
+        except OutOfTimeError as stop:
+            raise UnfinishedError(f"{self.name}: {stop}") from stop
         with arithmetic(self.recipe.precision, place.device):
             found = [
                 self._evaluated(seed, network, trained, dataset)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,18 @@ def work_on(file: Path, jobs: Sequence[Job], place: Workplace) -> None:
     write_json(file, dataclasses.asdict(tally))
 
 
-def merged(jobs: Sequence[str], said: Sequence[Tally | None]) -> Tally:
+def merged(jobs: Sequence[str], said: Sequence[Tally | None], recorded: Collection[str] = ()) -> Tally:
     """One tally of the processes': a job is whatever the luckiest of them says.
 
     Args:
         jobs: names of all of them.
         said: what the processes say; None is one that broke.
+        recorded: whose records are whole, so that they are done even where the one that did them broke after that.
     """
     total = Tally()
     tallies = [each for each in said if each is not None]
     for name in jobs:
-        if any(name in each.done for each in tallies):
+        if name in recorded or any(name in each.done for each in tallies):
             total.done.append(name)
         elif reason := next((each.failed[name] for each in tallies if name in each.failed), None):
             total.failed[name] = reason
@@ -103,7 +104,7 @@ def _by_workers(jobs: Sequence[Job], place: Workplace, count: int, command: Sequ
         codes = _run_processes([[*command, str(file)] for file in files], environment, place.say)
         found = [json.loads(file.read_text()) for file in files]
     said = [Tally(**each) if "done" in each else None for each in found]
-    total = merged(names, said)
+    total = merged(names, said, {job.name for job in jobs if usable(job, place)[0] == "done"})
     for number, (tally, code) in enumerate(zip(said, codes, strict=True), start=1):
         if tally is None:
             total.failed[f"worker {number}"] = f"ended with exit code {code}"

@@ -148,7 +148,8 @@ def test_a_graph_takes_the_steps_of_eager_execution_with_every_optimiser(digits,
 @pytest.mark.gpu
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_graph_goes_on_from_a_checkpoint_with_every_optimiser(digits, tmp_path, optimiser):
-    config = RunConfig("cnn_small", "digits", "x", SHORT.replace(optimiser=optimiser, lr=0.001, init=None))
+    recipe = SHORT.replace(optimiser=optimiser, lr=0.001, min_lr=0.0004, init=None)
+    config = RunConfig("cnn_small", "digits", "x", recipe)
     whole = train(config, digits, tmp_path / "run", device="cuda", graph=True)
     (tmp_path / "run" / "checkpoints" / "step-00000012.safetensors").unlink()
     again = train(config, digits, tmp_path / "run", device="cuda", graph=True)

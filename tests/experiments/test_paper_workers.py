@@ -46,6 +46,10 @@ def test_processes_share_the_jobs_and_what_is_timed_comes_after_them_alone(digit
         record = read(place.results, name)
         assert record is not None
         assert [run["seed"] for run in record["runs"]] == [0, 1]
+        assert [part["beside_others"] for part in record["parts"]] == [True], "its times are too long"
+    alone = read(place.results, "table1/timed")
+    assert alone is not None
+    assert "beside_others" not in alone["parts"][0]
     assert not place.shared
 
     # A command that would fail shows that nothing is started for what is done.

@@ -19,6 +19,7 @@ from purecaps.experiments.paper.runner import select
 from purecaps.experiments.paper.scale import FULL, TINY
 from purecaps.experiments.paper.system import count_text, size_of
 from purecaps.experiments.paper.systems import SYSTEMS, TABLE1, TABLE3
+from purecaps.experiments.paper.trade_offs import PURE, Point, trade_offs
 from purecaps.models import create_model
 
 VERSIONS = {"purecaps": "0", "commit": "0", "torch": "0", "python": "0", "platform": "0", "hardware": "NVIDIA H200"}
@@ -176,7 +177,9 @@ def test_costs_are_those_of_the_hardware_that_most_networks_share():
     assert shared_hardware([]) is None
     for record, seconds in ((both, 10.0), (one, 9.0)):
         assert cost_of(record | {"what": {"recipe": {"steps": 100}}}, "a GPU").seconds == pytest.approx(seconds)
-    assert cost_of(elsewhere | {"what": {"recipe": {"steps": 100}}}, "a GPU") is None
+    beside = {"parts": [on("a GPU", [0], 6) | {"beside_others": True}]}
+    for record in (elsewhere, beside):
+        assert cost_of(record | {"what": {"recipe": {"steps": 100}}}, "a GPU") is None
 
 
 @pytest.fixture
@@ -246,6 +249,16 @@ def test_before_anything_is_run_the_picture_has_what_was_published(tmp_path):
     assert "DCNet++" in [text.get_text() for text in names_in(sizes)]
     assert "LeNet" not in [text.get_text() for text in names_in(sizes)], "no error of it was published"
     assert [text.get_text() for text in times.texts] == ["nothing recorded yet"]
+
+
+@pytest.mark.parametrize("seconds", [(50.0,), (20.0, 60.0), (8.0, 300.0)])
+def test_a_panel_of_any_width_has_a_scale(seconds):
+    points = [Point(str(each), PURE, 1000, error=1.0, seconds=each) for each in seconds]
+    figure = trade_offs({"MNIST": points})
+    FigureCanvasAgg(figure).draw()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        assert sum(low <= tick <= high for tick in axes.get_xticks()) >= 2
 
 
 def test_names_in_a_crowd_move_away_and_are_joined_to_their_points():

@@ -64,10 +64,11 @@ class Cost:
 
 
 def cost_of(record: Record, hardware: str) -> Cost | None:
-    """What its seeds took on that hardware, a mean over them; None where none was trained there."""
-    parts, steps = [part for part in record["parts"] if _machine(part) == hardware], record["what"]["recipe"]["steps"]
+    """What its seeds took on that hardware, a mean over them; None where none was trained there, or not alone."""
+    parts = [part for part in record["parts"] if _machine(part) == hardware and not part.get("beside_others")]
     if not parts:
         return None
+    steps = record["what"]["recipe"]["steps"]
     seconds, paces, peaks = [], [], []
     at_once = [part.get("side_by_side", len(part["seeds"])) for part in parts]
     for part, networks in zip(parts, at_once, strict=True):

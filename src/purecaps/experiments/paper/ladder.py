@@ -173,8 +173,8 @@ def show(results: Results) -> Shown:
         lines.append(Line(label, errors, first=rung.name == "decay-0.1"))
     note = (
         "Means over seeds. held out: 5,000 training images that no rung was trained on, by which rungs are compared; "
-        "gives: what the rung gives over the one it changes, on those. The last two columns are test errors by "
-        "test-time averaging."
+        "gives: by how many points it moves that error, from the rung that it changes. The last two columns are test "
+        "errors by test-time averaging."
     )
     table = Table("The ladder", COLUMNS, tuple(rows), COLUMNS[3:], note)
     picture = Picture(

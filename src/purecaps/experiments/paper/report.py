@@ -139,7 +139,7 @@ def _made(jobs: Sequence[Job], results: Results) -> Table:
                         job.name + (f" (recipe has changed since: {'; '.join(changed)})" if changed else ""),
                         _seeds_text(part.get("seeds")),
                         _recipe_text(record, on_cpu(versions)),
-                        f"{part['train_seconds']:,.0f} s" if "train_seconds" in part else NONE,
+                        _time_text(part),
                         versions["hardware"],
                         f"purecaps {versions['purecaps']}, torch {versions['torch']}, Python {versions['python']}",
                         versions["commit"],
@@ -160,6 +160,12 @@ def _made(jobs: Sequence[Job], results: Results) -> Table:
         "command",
     )
     return Table("Where the numbers come from", columns, tuple(rows))
+
+
+def _time_text(part: Record) -> str:
+    if "train_seconds" not in part:
+        return NONE
+    return f"{part['train_seconds']:,.0f} s{', beside others' if part.get('beside_others') else ''}"
 
 
 def _sentence(text: str) -> str:

@@ -16,6 +16,7 @@ from purecaps.evaluate.style import BLUE, GREEN, INK, VERMILION, styled
 from purecaps.experiments.paper.labels import Named, name_points
 
 PURE, ROUTED, PLAIN = "P-CapsNets", "CapsNets with routing", "plain CNNs"
+SUBS: tuple[tuple[float, ...], ...] = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
 COLOURS = {PURE: VERMILION, ROUTED: BLUE, PLAIN: GREEN}
 
 
@@ -101,6 +102,16 @@ def _limits(axes: Axes, values: Sequence[float]) -> None:
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.12 * (high - low), 0.25)
     axes.set_xlim(10 ** (low - room), 10 ** (high + room))
+    axes.xaxis.set_major_locator(LogLocator(subs=_ticked(low - room, high + room)))
+
+
+def _ticked(low: float, high: float) -> tuple[float, ...]:
+    """What of each power of ten is ticked between two of them: as little as gives two ticks, which make a scale."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    for subs in SUBS[:-1]:
+        if sum(low <= power + math.log10(each) <= high for power in powers for each in subs) > 1:
+            return subs
+    return SUBS[-1]
 
 
 def _draw(left: Axes, right: Axes, point: Point) -> None:

@@ -199,6 +199,7 @@ class TrainingJob(Job):
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
             **({"compiled": True} if compiled else {}),
+            **({"beside_others": True} if place.shared else {}),  # on one device: its times are too long
             **about_teacher,
             "versions": runs.versions(place.device),
         }

@@ -74,7 +74,11 @@ def show(results: Results) -> Shown:
 def _table(data: str, results: Results) -> Table:
     hardware = _hardware(results)
     rows = tuple(_row(each, results, hardware) for each in contenders(data))
-    measured = f" Both were measured on {hardware}; what was trained elsewhere has neither." if hardware else ""
+    measured = (
+        f" Both were measured on {hardware}; what was trained elsewhere, or is known to have shared it, has neither."
+        if hardware
+        else ""
+    )
     return Table(TITLES[data], COLUMNS, rows, COLUMNS[1:], f"{NOTE}{measured}{_sources(data)}")
 
 

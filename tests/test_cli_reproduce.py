@@ -86,6 +86,14 @@ def test_workers_whose_time_is_up_leave_work_and_have_not_failed(here, capsys, w
     assert "not finished: table2/pcapsnet1-paper, table2/pcapsnet1-authors, table2/pcapsnet1-best" in said.err
 
 
+def test_a_worker_that_starts_late_says_so_of_its_jobs(here):
+    file = here / "1.json"
+    file.write_text(json.dumps({"jobs": ["table2/pcapsnet1-best"]}))
+    words = ("reproduce", "table2", "--scale", "tiny", "--device", "cpu", "--time-limit", 49)
+    assert purecaps(*words, "--worker", file) == 0
+    assert json.loads(file.read_text())["unfinished"] == ["table2/pcapsnet1-best"]
+
+
 def test_the_list_says_what_is_there_and_what_is_left(here, capsys):
     assert purecaps("reproduce", "--list") == 0
     lines = capsys.readouterr().out.splitlines()

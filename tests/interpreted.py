@@ -24,7 +24,6 @@ if DEVICE == "cpu":
     import purecaps.data.batch_kernel
     import purecaps.ops.triton.input_gradient
     import purecaps.ops.triton.length_loss_kernel
-    import purecaps.ops.triton.network
     import purecaps.ops.triton.weight_gradient
     import purecaps.train.adam_kernel
     import purecaps.train.tally_kernel  # noqa: F401

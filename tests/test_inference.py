@@ -95,7 +95,10 @@ def test_auto_says_what_it_took_and_why(caplog, monkeypatch):
     with caplog.at_level(logging.INFO, logger="purecaps.inference"):
         function = compile_inference(create_model("pcapsnet2"), impl="auto")
     assert (function.impl, function.precision) == ("cpu", "fp32")
-    assert caplog.messages == ["inference by cpu (triton: device cpu, only cuda is covered)"]
+    assert caplog.messages == [
+        "inference by cpu (network: precision fp32, only fp16 and bf16 are covered; "
+        "triton: device cpu, only cuda is covered)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_the_text_form_says_what_it_is():
 def test_the_kernels_are_refused_on_a_cpu(monkeypatch, impl):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(ConfigError, match=rf'"{impl}" does not cover this network \(device cpu.*use "auto" or "conv"'):
-        compile_inference(create_model("pcapsnet2"), impl=impl)
+        compile_inference(create_model("pcapsnet2"), impl=impl, precision="fp16")
 
 
 def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_kernels):
@@ -131,34 +134,37 @@ def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_k
 @pytest.mark.parametrize(
     ("layers", "options", "reason"),
     [
-        (LAYERS[:1] + LAYERS[3:], {"in_shape": (1, 12, 12)}, r"3 layers, only networks of 5"),
+        ([Layer(None, None, 16)], {"in_shape": (1, 3, 3)}, r"one layer, only networks of two and more"),
+        (LAYERS, {"in_shape": (3, 28, 28)}, r"images of 3 channels, only one"),
         (replaced(1, padding=1), {"in_shape": (1, 28, 28)}, r"layer 2 has padding \(1, 1\)"),
         (replaced(2, kernel=5), {"in_shape": (1, 32, 32)}, r"layer 3 has a kernel of 5x5"),
-        (replaced(3, stride=4), {"in_shape": (1, 51, 51)}, r"layer 4 has stride \(4, 4\)"),
+        (replaced(3, stride=4), {"in_shape": (1, 51, 51)}, r"layer 4 has stride \(4, 4\), only 1 and 2"),
         (LAYERS, {"squash_chunk": 8}, r"layer 1 has squash_chunk = 8"),
-        (LAYERS, {"in_shape": (1, 32, 32)}, r"a last map of 2x2"),
-        (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"512 numbers, padded, in a row of map 2, only up to 256"),
+        (LAYERS, {"in_shape": (1, 32, 32)}, r"a last layer that reads a map of 4x4, only 3x3"),
+        (LAYERS, {"num_classes": 33}, r"layer 5 has 33 capsules of 4 columns, padded, only 128 columns"),
+        (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"layer 2 has capsules of 4 to 24 columns, only up to 8"),
         (replaced(2, n=2), {}, r"layer 3 reads rows of 2 out of capsules with rows of 6"),
-        ([Layer(1, None, 36, stride=2), *LAYERS[1:]], {}, r"capsules of 9 rows, only up to 8"),
-        ([Layer(1, 1, 4, stride=2), *LAYERS[1:]], {"in_shape": (2, 28, 28)}, r"a first layer of n = 1"),
-        ([Layer(1, None, 8, g=2, stride=2), *LAYERS[1:]], {"in_shape": (2, 28, 28)}, r"layer 1 has g = 2"),
+        ([Layer(1, None, 24, stride=2), *LAYERS[1:]], {}, r"capsules of 24 numbers in rows of 4, only 4 rows"),
+        ([Layer(2, None, 16, stride=2), *LAYERS[1:]], {}, r"a first layer of 2 capsules, only one"),
+        (replaced(1, g=2)[:2] + LAYERS[2:], {}, r"layer 2 has g = 2"),
     ],
 )
-def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(with_kernels, layers, options, reason):
+def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(layers, options, reason):
     model = PCapsNet(layers, **options)
     with pytest.raises(ConfigError, match=rf'"network" does not cover this network \({reason}.*use "auto" or "conv"'):
-        compile_inference(model, impl="network")
+        compile_inference(model, impl="network", precision="fp16")
 
 
-@pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
-def test_the_large_networks_are_refused(with_kernels, net):
-    with pytest.raises(ConfigError, match=r"\d+ numbers, padded, in a row of map \d, only up to 256|a last map of"):
-        compile_inference(create_model(net), impl="network")
+def test_a_network_that_shared_memory_does_not_hold_is_refused(monkeypatch):
+    monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
+    monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: 48 * 1024)
+    with pytest.raises(ConfigError, match=r"\(50560 bytes of shared memory, only 49152 are there\)"):
+        compile_inference(create_model("pcapsnet3"), impl="network", precision="bf16")
 
 
-def test_wide_networks_are_refused_in_float32(with_kernels):
-    with pytest.raises(ConfigError, match=r"layer 3 has matrices of 256 KB in torch.float32, only up to 128 KB"):
-        compile_inference(create_model("pcapsnet3"), impl="network", precision="tf32")
+def test_one_kernel_is_refused_in_single_precision():
+    with pytest.raises(ConfigError, match=r"\(precision tf32, only fp16 and bf16 are covered\)"):
+        compile_inference(create_model("pcapsnet2"), impl="network", precision="tf32")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_wide_networks_are_refused_in_float32(with_kernels):
     [
         ({"precision": "fp8"}, "precision: expected one of fp16, bf16, tf32, fp32, got 'fp8'"),
         ({"output": "scores"}, "output: expected one of lengths, class, got 'scores'"),
-        ({"impl": "cuda"}, "impl: expected one of auto, triton, network, cpu, conv, got 'cuda'"),
+        ({"impl": "cuda"}, "impl: expected one of auto, network, triton, cpu, conv, got 'cuda'"),
     ],
 )
 def test_unknown_options_are_refused(options, message):

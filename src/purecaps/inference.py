@@ -15,8 +15,9 @@ from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
 from purecaps.ops import cpu
 from purecaps.ops import triton as fused
+from purecaps.ops.cuda import layout
+from purecaps.ops.cuda import network as whole
 from purecaps.ops.tf32 import convolutions_in_tf32
-from purecaps.ops.triton import bands
 from purecaps.ops.triton.stack import Layer
 from purecaps.ops.validation import shape_text
 
@@ -25,8 +26,9 @@ log = logging.getLogger("purecaps.inference")
 Run = Callable[[Tensor], Tensor]
 
 PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "fp32": torch.float32}
+HALVES = ("fp16", "bf16")
 OUTPUTS = ("lengths", "class")
-IMPLEMENTATIONS = ("auto", "triton", "network", "cpu", "conv")
+IMPLEMENTATIONS = ("auto", "network", "triton", "cpu", "conv")
 # Images that go through all layers before the next ones do: the maps of more do not stay in an H200's cache from one
 # layer to the next (pcapsnet2: 8,192 images in 0.168 ms, 65,536 at once in 1.81).
 AT_ONCE = 8192
@@ -82,18 +84,17 @@ def compile_inference(
 ) -> CompiledInference:
     """A function from images to class lengths or classes, as fast as this library has it.
 
-    "triton" runs one fused kernel a layer, on a CUDA device, and reads uint8 pixels as they are. "cpu" and "conv" run
-    the network by the layers of that name, "conv" in any precision and anywhere. Pixels of uint8 images are divided by
-    255.
+    On a CUDA device, "network" runs the whole of a small network in one kernel, in half precision, and "triton" one
+    fused kernel a layer. "cpu" and "conv" run the network by the layers of that name, "conv" in any precision and
+    anywhere. Pixels of uint8 images are divided by 255.
 
     Args:
         model: a PCapsNet; its weights are copied, on the device where they are.
         precision: "fp16" or "bf16" between layers with float32 sums, or float32 with products in "tf32" or "fp32". None
             takes "fp16" on a CUDA device and "fp32" elsewhere, where half precision is slower.
         output: "lengths" [B, K] float32, or "class" [B] int64.
-        impl: "triton", "network" for the whole of a small network in one kernel, which is slower but takes next to no
-            memory, "cpu", "conv", or "auto": the first of "triton", "cpu" and "conv" that covers the network. What was
-            taken is logged and is the result's `impl`.
+        impl: "network", "triton", "cpu", "conv", or "auto": the first of these that covers the network. What was taken
+            is logged and is the result's `impl`.
     """
     if not isinstance(model, PCapsNet):
         raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
@@ -107,7 +108,7 @@ def compile_inference(
         if value not in known:
             raise ConfigError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
     passed_over = []
-    for name in ("triton", "cpu", "conv") if impl == "auto" else (impl,):
+    for name in _WAYS if impl == "auto" else (impl,):
         refuses, make = _WAYS[name]
         refusal = refuses(model, device, precision)
         if refusal is None:
@@ -179,46 +180,32 @@ def _by_layers(model: PCapsNet, device: torch.device, precision: str, output: st
     return run
 
 
-def _stages(model: PCapsNet) -> list[bands.Stage]:
+def _stages(model: PCapsNet) -> list[layout.Stage]:
     return [
-        bands.Stage(block.conv.kernel().detach().float(), block.conv.geometry, block.negative_slope, block.squash_chunk)
+        layout.Stage(block.conv.kernel().detach(), block.conv.geometry, block.negative_slope, block.squash_chunk)
         for block in model.capsule_blocks()
     ]
 
 
 def _network_refuses(model: PCapsNet, device: torch.device, precision: str) -> str | None:
-    return fused.missing(device.type) or bands.refuses(_stages(model), model.in_shape, PRECISIONS[precision])
+    if precision not in HALVES:
+        return f"precision {precision}, only {' and '.join(HALVES)} are covered"
+    reason = layout.refuses(_stages(model), model.in_shape) or whole.missing(device)
+    if reason is not None:
+        return reason
+    made, shared = _layout(model, precision), whole.shared_memory(device)
+    if made.warps(shared):
+        return None
+    return f"{made.shared_bytes(1)} bytes of shared memory, only {shared} are there"
+
+
+def _layout(model: PCapsNet, precision: str) -> layout.Layout:
+    mean, std = (default if value is None else float(value) for value, default in ((model.mean, 0.0), (model.std, 1.0)))
+    return layout.make_layout(_stages(model), model.in_shape, mean, std, PRECISIONS[precision])
 
 
 def _one_kernel(model: PCapsNet, device: torch.device, precision: str, output: str) -> Run:
-    # Here, not above: the package works without Triton.
-    from purecaps.ops.triton.network import launch_network
-
-    matrices = bands.make_bands(_stages(model), model.in_shape, PRECISIONS[precision])
-    scale, shift = _pixel_map(model, matrices)
-    byte_scale = scale / 255
-    rounding = "tf32" if precision == "tf32" else "ieee"
-
-    def run(images: Tensor) -> Tensor:
-        factor = byte_scale if images.dtype == torch.uint8 else scale
-        if images.dtype == torch.float64:
-            images = images.float()
-        return launch_network(images.contiguous(), matrices, factor, shift, rounding, classes=output == "class")
-
-    return run
-
-
-def _pixel_map(model: PCapsNet, matrices: bands.Bands) -> tuple[Tensor, Tensor]:
-    """What each number of a block of pixels (c, x) is multiplied with and what is added: (pixel - mean) / std."""
-    channels, padded = model.in_shape[0], matrices.matrices[0].shape[1]
-    like = model.capsule_blocks()[0].conv.weight
-    std = torch.ones(channels) if model.std is None else model.std.flatten().float()
-    mean = torch.zeros(channels) if model.mean is None else model.mean.flatten().float()
-    maps = []
-    for each in (1 / std, -mean / std):
-        row = each.to(like.device).repeat_interleave(matrices.window)
-        maps.append(nn.functional.pad(row, (0, padded - row.numel())))
-    return maps[0], maps[1]
+    return whole.Network(_layout(model, precision), classes_out=output == "class")
 
 
 def _network_by(impl: str, model: PCapsNet, precision: str) -> PCapsNet:
@@ -242,8 +229,8 @@ def _as_it_is(impl: str, model: PCapsNet, device: torch.device, precision: str, 
 
 
 _WAYS: dict[str, tuple[Callable[[PCapsNet, torch.device, str], str | None], Callable[..., Run]]] = {
-    "triton": (_layers_refuse, _by_layers),
     "network": (_network_refuses, _one_kernel),
+    "triton": (_layers_refuse, _by_layers),
     "cpu": (_cpu_refuses, partial(_as_it_is, "cpu")),
     "conv": (_never, partial(_as_it_is, "conv")),
 }

@@ -4,12 +4,10 @@ import re
 import sys
 
 import torch
-from network_cases import odd_network
 
 from purecaps.data import Split, batch_kernel
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.transforms import parse
-from purecaps.inference import _stages
 from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import (
@@ -19,11 +17,9 @@ from purecaps.ops.triton import (
     input_gradient,
     length_loss,
     length_loss_kernel,
-    network,
     stack,
     weight_gradient,
 )
-from purecaps.ops.triton.bands import make_bands
 from purecaps.ops.triton.offline import catch
 from purecaps.ops.triton.plan import planned
 from purecaps.ops.triton.tile import Tile
@@ -92,7 +88,6 @@ def require_no_short_products(kernel):
     )
 
 
-catch(network, "network_kernel", require_no_short_products)
 for kernel in (
     forward.forward_kernel,
     input_gradient.input_gradient_kernel,
@@ -117,11 +112,6 @@ for images, size, (kh, kw, C, n, p), stride, dilation in (
 
 loader = DeviceLoader(Split(torch.zeros(2, 3, 96, 96, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)), 2, seed=1)
 loader._take_fused(loader.epoch_order(0), torch.tensor(0), *loader._kernel_plan)
-
-model = odd_network("colour, odd sizes")
-bands = make_bands(_stages(model), model.in_shape, torch.float16)
-affine = torch.zeros(bands.matrices[0].shape[1])
-network.launch_network(torch.zeros(2, *model.in_shape, dtype=torch.uint8), bands, affine, affine, "ieee", classes=True)
 
 
 def require_nan_in_margins(kernel):

@@ -1,4 +1,4 @@
-"""What the tests of the fused network share, interpreted or compiled."""
+"""What the tests of fused networks share, on a GPU, interpreted or emulated."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NETS = ("pcapsnet1", "pcapsnet2", "pcapsnet3")
 # precision; 10 bits behind the point for float16 and tf32, 7 for bfloat16.
 TOLERANCE = {"fp32": 2e-6, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.6e-2}
 
-# Other sizes than the paper's in every place where the kernel has a constant.
+# Other sizes than the paper's in every place where a kernel has a constant.
 ODD = {
     "colour, odd sizes": (
         [Layer(1, None, 10, stride=2), Layer(3, 5, 3), Layer(1, 3, 7, stride=2), Layer(2, 7, 1), Layer(None, 1, 3)],
@@ -38,6 +38,24 @@ ODD = {
 }  # fmt: skip
 
 
+# The same within what one kernel covers.
+IN_ONE = {
+    "odd image, columns to be padded": (
+        [Layer(1, None, 12, stride=2), Layer(3, 3, 7), Layer(2, 7, 3, stride=2), Layer(3, 3, 5), Layer(None, 5, 7)],
+        {"in_shape": (1, 27, 29), "num_classes": 3, "mean": (0.3,), "std": (0.6,)},
+    ),
+    "wide first layer, every pixel": (
+        [Layer(1, None, 20), Layer(5, 5, 4, stride=2), Layer(2, 4, 8), Layer(None, 8, 2, stride=2)],
+        {"in_shape": (1, 14, 13), "num_classes": 17},
+    ),
+    "narrow capsules before a stride": (
+        [Layer(1, None, 16, stride=2), Layer(2, 4, 4, stride=2), Layer(None, 4, 3)],
+        {"in_shape": (1, 16, 18), "num_classes": 2, "std": (0.3,)},
+    ),
+    "two layers": ([Layer(1, None, 32, stride=3), Layer(None, 8, 8)], {"in_shape": (1, 9, 11), "num_classes": 5}),
+}
+
+
 def digits(count: int) -> torch.Tensor:
     with np.load(SAMPLE, allow_pickle=False) as file:
         return torch.from_numpy(file["images"]).reshape(-1, 1, 28, 28)[:count]
@@ -45,7 +63,7 @@ def digits(count: int) -> torch.Tensor:
 
 def odd_network(name: str) -> PCapsNet:
     torch.manual_seed(0)
-    layers, options = ODD[name]
+    layers, options = (ODD | IN_ONE)[name]
     return PCapsNet(layers, **options).eval()
 
 

@@ -1,15 +1,15 @@
-"""The network in one kernel: compiled on a GPU, by Triton's interpreter elsewhere."""
+"""The network in one kernel: compiled on a GPU, emulated elsewhere."""
 
-import os
+import re
+import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from cuda_emulated import SHARED, EmulatedNetwork
 from network_cases import (
+    IN_ONE,
     NETS,
-    ODD,
     assert_classes_match,
     assert_lengths_match,
     digits,
@@ -18,28 +18,30 @@ from network_cases import (
     true_lengths,
 )
 
-from interpreted import DEVICE
 from purecaps import compile_inference
-from purecaps.inference import _stages
-from purecaps.ops.triton.bands import make_bands
-from purecaps.ops.triton.network import plan
+from purecaps.inference import _layout
 
-pytestmark = pytest.mark.usefixtures("kernels")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+REGISTERS = 65536  # of a multiprocessor
 
-# Triton's interpreter multiplies the bit patterns of bfloat16, and knows no tf32.
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16") if DEVICE == "cuda" else ("fp32", "fp16")
+# On a GPU these are tests of it.
+pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
 
 
-def precisions(net):
-    """pcapsnet3 in float32 does not fit a multiprocessor."""
-    return [precision for precision in PRECISIONS if net != "pcapsnet3" or precision in ("fp16", "bf16")]
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch):
+    if DEVICE == "cpu":
+        monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
+        monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: SHARED)
+        monkeypatch.setattr("purecaps.ops.cuda.network.Network", EmulatedNetwork)
 
 
 def compiled(model, **options):
-    return compile_inference(model.to(DEVICE), impl="network", **options)
+    return compile_inference(model.to(DEVICE), impl="network", **{"precision": "fp16", **options})
 
 
-@pytest.mark.parametrize(("net", "precision"), [(net, precision) for net in NETS for precision in precisions(net)])
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("net", NETS)
 def test_pretrained_networks_keep_their_lengths_and_classes(net, precision):
     model, images = pretrained(net), digits(7).to(DEVICE)
     true = true_lengths(model.to(DEVICE), images)
@@ -61,21 +63,16 @@ def test_all_test_digits_are_classified_as_the_network_does(net, precision):
     assert_classes_match(compiled(model, precision=precision, output="class")(images), true, precision)
 
 
-def test_the_widest_network_is_exact_in_float32_where_memory_does_not_matter(monkeypatch):
-    monkeypatch.setattr("purecaps.ops.triton.bands.MOST_BYTES", 2**20)
-    if DEVICE == "cuda":
-        pytest.skip("it does not fit a multiprocessor")
-    model, images = pretrained("pcapsnet3"), digits(5)
-    assert_lengths_match(compiled(model, precision="fp32")(images), true_lengths(model, images), "fp32")
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_other_sizes_and_strides_match_the_network(name):
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", IN_ONE)
+def test_other_sizes_and_strides_match_the_network(name, precision):
     model = odd_network(name).to(DEVICE)
     images = torch.rand(5, *model.in_shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    assert_lengths_match(compiled(model, precision="fp32")(images), true_lengths(model, images), "fp32")
+    assert_lengths_match(compiled(model, precision=precision)(images), true_lengths(model, images), precision)
     images = (images * 255).to(torch.uint8)
-    assert_lengths_match(compiled(model, precision="fp32")(images), true_lengths(model, images), "fp32")
+    true = true_lengths(model, images)
+    assert_lengths_match(compiled(model, precision=precision)(images), true, precision)
+    assert_classes_match(compiled(model, precision=precision, output="class")(images), true, precision)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 37])
@@ -105,28 +102,34 @@ def test_floating_images_are_read_as_they_are(dtype):
     assert_lengths_match(compiled(model)(images), true_lengths(model.to(DEVICE), images), "fp16")
 
 
-def test_images_with_gaps_between_them_are_read_right():
-    model, images = pretrained("pcapsnet1"), digits(6).to(DEVICE)
-    function = compiled(model)
+def test_bytes_and_fractions_of_255_give_the_same():
+    function, images = compiled(pretrained("pcapsnet1")), digits(3).to(DEVICE)
+    assert torch.equal(function(images), function(images / 255))
+
+
+def test_images_with_gaps_between_them_and_at_odd_addresses_are_read_right():
+    function = compiled(odd_network("odd image, columns to be padded"))
+    images = (torch.rand(6, 1, 27, 29, generator=torch.Generator().manual_seed(1)) * 255).to(DEVICE, torch.uint8)
     assert torch.equal(function(images[::2]), function(images[::2].clone()))
+    assert torch.equal(function(images[1:]), function(images)[1:])
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("net", NETS)
-def test_products_stay_below_the_rows_that_warp_group_instructions_take(net):
-    model = pretrained(net)
-    bands = make_bands(_stages(model), model.in_shape, torch.float16)
-    assert plan(bands).images * bands.blocks * bands.m < 64
-
-
-@pytest.mark.parametrize("net", ["pcapsnet2", pytest.param("pcapsnet3", marks=pytest.mark.slow)])
-def test_the_compiler_takes_the_kernel_too(net, tmp_path):
-    program = Path(__file__).parent / "compile_network.py"
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, str(program), net], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    name, shared, carried = done.stdout.split()
-    assert name == net
-    assert int(shared) <= 227 * 1024, "expected a program that fits an H200's shared memory"
-    # Two rows of the first map, one of the second, two of the third, and the sum. The interpreter cannot tell: the
-    # compiler drops a row whose name stands for the same tensor as another's when the loop begins.
-    assert int(carried) == 6, "expected every row that the next turn needs to be carried through the loop"
+def test_the_compiler_finds_registers_for_all_threads(net, tmp_path):
+    layout = _layout(pretrained(net), "fp16")
+    warps = layout.warps(SHARED)
+    (tmp_path / "network.cu").write_text(layout.source(warps, bytes_in=True, classes_out=True))
+    command = [
+        "nvcc",
+        "-std=c++17",
+        "-arch=sm_90",
+        "-Xptxas=-v",
+        "-cubin",
+        "-o",
+        tmp_path / "out",
+        tmp_path / "network.cu",
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "0 bytes spill stores, 0 bytes spill loads" in said
+    assert int(re.search(r"Used (\d+) registers", said)[1]) * 32 * warps <= REGISTERS

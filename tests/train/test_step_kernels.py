@@ -64,6 +64,19 @@ def test_the_first_steps_of_a_long_average_keep_their_digits(monkeypatch):
     torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_launch_takes_the_weights_of_networks_side_by_side(seeds):
+    networks = [
+        PCapsNet([Layer(1, None, 8, stride=2), Layer(None, 2, 4, kernel=3)], in_shape=(1, 7, 7), impl="triton")
+        for _ in range(seeds)
+    ]
+    model = (networks[0] if seeds == 1 else ModelStack(networks)).to(DEVICE)
+    optimiser = AdamW(model.parameters(), lr=torch.tensor(0.1, device=DEVICE), fused=DEVICE == "cuda")
+    model(torch.rand(*((2,) if seeds > 1 else ()), 3, 1, 7, 7, device=DEVICE)).sum().backward()
+    optimiser.step()
+    assert optimiser._takes(optimiser.param_groups[0])
+
+
 @pytest.mark.parametrize("spoil", [lambda p: setattr(p, "grad", None), lambda p: setattr(p, "grad", p.grad.t())])
 def test_what_does_not_lie_alike_is_left_to_torch(spoil):
     weight = torch.zeros(3, 3, device=DEVICE, requires_grad=True)

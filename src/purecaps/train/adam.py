@@ -55,6 +55,11 @@ class AdamW(torch.optim.AdamW):
         if not state or gradient is None:
             return False
         others = (gradient, state["exp_avg"], state["exp_avg_sq"])
-        if any(each.dtype != torch.float32 or each.stride() != parameter.stride() for each in (parameter, *others)):
+        if any(each.dtype != torch.float32 or _steps(each) != _steps(parameter) for each in (parameter, *others)):
             return False
         return parameter.permute(memory_order(parameter)).is_contiguous()
+
+
+def _steps(tensor: Tensor) -> list[int]:
+    """Strides of the axes along which there is a step to take; autograd leaves those of length 1 as they come."""
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]

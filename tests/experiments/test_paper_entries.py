@@ -16,6 +16,7 @@ from purecaps.experiments.paper.report import write_report
 from purecaps.experiments.paper.runner import run_jobs, select
 from purecaps.experiments.paper.scale import FULL, TINY
 from purecaps.experiments.paper.systems import TABLE1
+from purecaps.experiments.paper.training import AVERAGED
 from purecaps.models import create_model
 
 EACH = pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -142,6 +143,31 @@ def test_the_ladder_says_what_its_teacher_reaches(digits, tmp_path):
     assert (
         f"errs by {run['val_error']:.2f} % of the held-out images and {run['test_error']:.2f} % of the test" in finding
     )
+
+
+def test_the_ladder_names_the_best_rung_and_the_best_that_nothing_taught(tmp_path):
+    def record(held_out, test, averaged):
+        return {"runs": [{"val_error": held_out, "test_error": test, "averaged": dict.fromkeys(AVERAGED, averaged)}]}
+
+    # By the test set it would be the other ones.
+    records = {
+        "ladder/muon": record(15.0, 14.1, 12.0),
+        "ladder/muon-longer": record(14.5, 14.9, 11.5),
+        "ladder/distilled": record(13.5, 13.0, 10.0),
+        "ladder/distilled-longer": record(13.0, 13.5, 10.5),
+    }
+    best, untaught = ENTRIES["ladder"].show(Results(tmp_path, FULL, dict(records))).findings
+    assert best == (
+        "Of 4 rungs, the held-out images choose 'distilled-longer' (distilled: twice the steps): 13.00 % on them, "
+        "13.50 % on the test set, where the paper has 10.03 %: worse by 3.47, of one seed. Averaged over 18 views: "
+        "10.50 %, worse by 0.47, of one seed."
+    )
+    assert untaught.startswith(
+        "Of the 2 that learn from labels alone they choose 'muon-longer' (muon: twice the steps): 14.50 % on them, "
+    )
+    labels_alone = {name: found for name, found in records.items() if "distilled" not in name}
+    (only,) = ENTRIES["ladder"].show(Results(tmp_path, FULL, labels_alone)).findings
+    assert only.startswith("Of 2 rungs, the held-out images choose 'muon-longer'")
 
 
 def test_table_5_sets_each_time_beside_the_papers(tmp_path):

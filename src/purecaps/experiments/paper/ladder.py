@@ -26,7 +26,7 @@ from purecaps.experiments.paper.figures import Line, seeds_and_claims
 from purecaps.experiments.paper.job import Job
 from purecaps.experiments.paper.scale import Scale
 from purecaps.experiments.paper.training import AVERAGED, TrainingJob
-from purecaps.experiments.paper.verdict import Sample
+from purecaps.experiments.paper.verdict import Sample, judge
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import CIFAR_RECIPES
 
@@ -169,8 +169,7 @@ def show(results: Results) -> Shown:
             *(mean_text(cifar.averaged_values(results, job, view)) for view in AVERAGED),
         )
         rows.append(Row(plain(*texts)))
-        label = rung.text if rung.base in (None, "entropy") or rung in UPPER else f"{rung.base}: {rung.text}"
-        lines.append(Line(label, errors, first=rung.name == "decay-0.1"))
+        lines.append(Line(_label(rung), errors, first=rung.name == "decay-0.1"))
     note = (
         "Means over seeds. held out: 5,000 training images that no rung was trained on, by which rungs are compared; "
         "gives: by how many points it moves that error, from the rung that it changes. The last two columns are test "
@@ -187,6 +186,11 @@ def show(results: Results) -> Shown:
         "the rung before its colon.",
     )
     return Shown((table,), (picture,), _findings(results))
+
+
+def _label(rung: Rung) -> str:
+    """What a rung changes, and in what where that is not one of those that build on each other."""
+    return rung.text if rung.base in (None, "entropy") or rung in UPPER else f"{rung.base}: {rung.text}"
 
 
 def _gain(rung: Rung, results: Results) -> str:
@@ -212,15 +216,33 @@ def _learned_from(results: Results) -> tuple[str, ...]:
 
 
 def _chosen(results: Results) -> tuple[str, ...]:
+    """The rung with the least error on held-out images, and the one of those that no other network taught."""
     held_out = [(rung, results.values(name_of(rung.name), "val_error")) for rung in RUNGS]
     run = [(rung, Sample(values)) for rung, values in held_out if values]
     if not run:
         return ()
-    chosen, found = min(run, key=lambda pair: pair[1].mean)
-    test = Sample(results.values(name_of(chosen.name)))
+    chosen = _least(run)
+    untaught = [pair for pair in run if not recipe_of(pair[0]).teacher_share]
+    findings = [f"Of {len(run)} rungs, the held-out images choose {_reached(*chosen, results)}"]
+    if untaught and chosen not in untaught:
+        findings.append(
+            f"Of the {len(untaught)} that learn from labels alone they choose {_reached(*_least(untaught), results)}"
+        )
+    return tuple(findings)
+
+
+def _least(run: Sequence[tuple[Rung, Sample]]) -> tuple[Rung, Sample]:
+    return min(run, key=lambda pair: pair[1].mean)
+
+
+def _reached(rung: Rung, found: Sample, results: Results) -> str:
+    job = name_of(rung.name)
+    test, (_, most) = Sample(results.values(job)), AVERAGED
+    averaged = Sample(cifar.averaged_values(results, job, most))
     return (
-        f"Of {len(run)} rungs, the held-out images choose {chosen.name!r} ({chosen.text}): {found.text()} % on them, "
-        f"{test.text()} % on the test set, where the paper has {cifar.PAPER.text()} %.",
+        f"{rung.name!r} ({_label(rung)}): {found.text()} % on them, {test.text()} % on the test set, where the paper "
+        f"has {cifar.PAPER.text()} %: {judge(cifar.PAPER, test.values).text}. Averaged over {most}: "
+        f"{averaged.text()} %, {judge(cifar.PAPER, averaged.values).text}."
     )
 
 

@@ -52,6 +52,14 @@ def test_points_without_a_time_are_left_out_of_the_fit():
     assert len(plot_growth([found, alone]).axes[0].lines) == 2
 
 
+def test_what_was_stopped_before_it_was_measured_leaves_its_place_empty():
+    def growth(axis, model):
+        return Growth(axis, model, "train", "conv", 32, (1, 2), (1.0, 2.0), (1, 2))
+
+    drawn = plot_growth([growth("batch", "pcapsnet0"), growth("size", "pcapsnet0"), growth("batch", "pcapsnet2")])
+    assert [axes.axison for axes in drawn.axes] == [True, True, True, False]
+
+
 @pytest.mark.parametrize("model", ["pcapsnet0", "pcapsnet2"])
 @pytest.mark.parametrize(
     ("axis", "factors", "values"),

@@ -150,7 +150,10 @@ def plot_growth(growths: Sequence[Growth]) -> Figure:
         figure = Figure(figsize=(max(LEAST_WIDTH, width * across), 2.4 * down + 0.4), layout="constrained")
         for axes, (model, axis) in zip(figure.subplots(down, across, squeeze=False).flat, panels, strict=True):
             here = [growth for growth in growths if (growth.model, growth.axis) == (model, axis)]
-            _growth_panel(axes, here)
+            if here:
+                _growth_panel(axes, here)
+            else:  # stopped before it was measured
+                axes.set_axis_off()
         for axes in figure.axes[::across]:
             axes.set_ylabel("ms")
         _legend(figure)

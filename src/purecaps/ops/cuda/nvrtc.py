@@ -33,8 +33,9 @@ class Kernel:
 
     def __init__(self, program: bytes, name: str, *, shared: int, threads: int) -> None:
         self._shared, self._threads = shared, threads
-        self._module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._context, self._module, self._function = (ctypes.c_void_p() for _ in range(3))
         driver = _driver()
+        _check(driver.cuCtxGetCurrent(ctypes.byref(self._context)))
         _check(driver.cuModuleLoadData(ctypes.byref(self._module), program))
         _check(driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode()))
         _check(driver.cuFuncSetAttribute(self._function, _MAX_DYNAMIC_SHARED, shared))
@@ -44,6 +45,8 @@ class Kernel:
         values = [_as_c(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        # A thread that has asked torch for nothing yet has no context.
+        _check(_driver().cuCtxSetCurrent(self._context))
         _check(
             _driver().cuLaunchKernel(
                 self._function, blocks, 1, 1, self._threads, 1, 1, self._shared, stream, pointers, None

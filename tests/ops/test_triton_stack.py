@@ -234,3 +234,45 @@ def test_second_derivatives_are_refused_with_what_to_do_instead():
     (gradient,) = torch.autograd.grad(model(images()).sum(), [model.blocks[0].conv.weight], create_graph=True)
     with pytest.raises(ConfigError, match=r'"triton" has no second derivatives.*use "conv"'):
         gradient.square().sum().backward()
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_work_beside_waits_for_what_came_before_and_is_waited_for(monkeypatch, streams):
+    told, current = [], []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            told.append(f"{self.name} waits for {other.name}")
+
+        def __enter__(self):
+            current.append(self)
+
+        def __exit__(self, *error):
+            current.pop()
+
+    class Event:
+        def record(self):
+            told.append(f"recorded on {current[-1].name}")
+
+    current.append(Stream("main"))
+    others = tuple(Stream(f"other {number}") for number in range(streams))
+    monkeypatch.setattr(stack, "_other_streams", lambda device, count: others)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    beside = stack.Beside(torch.device("cuda"))
+    beside.join()
+    assert told == [], "expected no wait for a stream that was given nothing"
+    for number in range(2):
+        beside.run(lambda number=number: told.append(f"work {number} on {current[-1].name}"))
+    second = f"other {1 % streams}"
+    assert told == [
+        "other 0 waits for main", "work 0 on other 0", "recorded on other 0",
+        f"{second} waits for main", f"work 1 on {second}", f"recorded on {second}",
+    ]  # fmt: skip
+    told.clear()
+    beside.join()
+    assert told == [f"main waits for other {number}" for number in range(streams)]

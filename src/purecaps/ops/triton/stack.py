@@ -20,6 +20,9 @@ from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, p
 
 # The widest capsules of an input that one program of the input gradient holds.
 MOST_COLUMNS = 128
+# Beside the current one. With one, each weight gradient waits for the one before, and a step of pcapsnet2 ends with
+# 25 us of them alone; with more they could run beside each other (benchmarks/profile_step.py --streams).
+STREAMS = 1
 
 
 class Layer(NamedTuple):
@@ -243,23 +246,24 @@ stack_forward.register_autograd(_gradient, setup_context=_context)
 
 
 class Beside:
-    """Work on a second stream of a CUDA device; elsewhere, work done at once.
+    """Work on other streams of a CUDA device, which take turns; elsewhere, work done at once.
 
     Whatever it writes must have been allocated before on the current stream, and be held until `join`.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = _second_stream(device) if device.type == "cuda" else None
-        self._busy = False
+        self._streams = _other_streams(device, STREAMS) if device.type == "cuda" else ()
+        self._given = 0
 
     def run(self, work: Callable[[], Any]) -> torch.cuda.Event | None:
         """Starts work that may depend on all that the current stream was given so far."""
-        if self._stream is None:
+        if not self._streams:
             work()
             return None
-        self._busy = True
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        stream = self._streams[self._given % len(self._streams)]
+        self._given += 1
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             work()
             event = torch.cuda.Event()
             event.record()
@@ -272,13 +276,13 @@ class Beside:
     def join(self) -> None:
         """Makes the current stream wait for all that was started."""
         # A stream that was given nothing is no part of a graph being captured, and must not be waited for.
-        if self._stream is not None and self._busy:
-            torch.cuda.current_stream().wait_stream(self._stream)
+        for stream in self._streams[: self._given]:
+            torch.cuda.current_stream().wait_stream(stream)
 
 
 @functools.cache
-def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+def _other_streams(device: torch.device, count: int) -> tuple[torch.cuda.Stream, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(count))
 
 
 def fits(norm: Pair | None, m: int, n: int) -> bool:

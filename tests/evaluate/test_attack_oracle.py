@@ -1,5 +1,7 @@
 """FGSM and PGD against the Adversarial Robustness Toolbox, which knows nothing of this package."""
 
+import tempfile
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,12 @@ from purecaps import create_model
 from purecaps.evaluate.attacks import AttackLoss, default_loss, fgsm, pgd
 from purecaps.losses import margin_loss
 
-pytest.importorskip("art", reason="needs adversarial-robustness-toolbox, which `make test` installs")
-from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescent
-from art.estimators.classification import PyTorchClassifier
+with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+    # It leaves its settings at home when it is imported, and breaks where two processes do that at once.
+    patch.setenv("HOME", home)
+    pytest.importorskip("art", reason="needs adversarial-robustness-toolbox, which `make test` installs")
+    from art.attacks.evasion import FastGradientMethod, ProjectedGradientDescent
+    from art.estimators.classification import PyTorchClassifier
 
 
 def scaled(scores, chosen):

@@ -97,6 +97,7 @@ def _by_workers(jobs: Sequence[Job], place: Workplace, count: int, command: Sequ
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         environment = {
             "OMP_NUM_THREADS": str(max(1, cores // count)),
+            "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, cores // count)),
             **os.environ,
             **of_service,
             "PYTHONUNBUFFERED": "1",

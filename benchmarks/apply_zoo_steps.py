@@ -1,10 +1,12 @@
-"""Takes what benchmarks/zoo_steps.py measured over into experiments/paper/budgets.py.
+"""Takes what a training step of every network of the zoo takes over into experiments/paper/budgets.py.
 
-    PYTHONPATH=src python benchmarks/apply_zoo_steps.py STEPS.json --seconds 40
+    purecaps reproduce zoo --only steps
+    PYTHONPATH=src python benchmarks/apply_zoo_steps.py results/zoo/steps.json --seconds 40 [--workers 5]
 
-Of every network that was timed, the budget becomes what can be trained in so many seconds, getting ready included, and
-at most its recipe's own steps; compiled where more steps fit so. Others keep what they have. A network with a new
-budget has to be trained anew.
+Of every network that was timed, the budget becomes what can be trained in so many seconds with the device for itself,
+getting ready included, and at most its recipe's own steps; compiled where more steps fit so. Others keep what they
+have. A network with a new budget has to be trained anew. The times that the entries' docstrings state are set by the
+new budgets, too.
 """
 
 from __future__ import annotations
@@ -12,31 +14,37 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from purecaps.experiments.paper import budgets
-from purecaps.experiments.paper.budgets import Budget
+from purecaps.experiments.paper import budgets, table1, table3, zoo
+from purecaps.experiments.paper.budgets import BUDGETS, Budget
+from purecaps.experiments.paper.scale import FULL
+from purecaps.experiments.paper.system import System
 from purecaps.experiments.paper.systems import SYSTEMS
 from purecaps.files import atomic_write
 
 LEAST_STEPS = 100
 
 
-def new_budgets(rows: Iterable[Mapping[str, Any]], seconds: float, whole: Mapping[str, int]) -> dict[str, Budget]:
+def new_budgets(
+    rows: Iterable[Mapping[str, Any]], seconds: float, whole: Mapping[str, int], ready: float = math.inf
+) -> dict[str, Budget]:
     """Budgets of the networks that were timed.
 
     Args:
-        rows: what was measured; one with the reason why not is passed over.
+        rows: what was measured; one with the reason why not is passed over, and networks that have no budget.
         seconds: for one training.
         whole: steps of each network's whole recipe.
+        ready: the most seconds that getting ready is taken to need, however long it was measured to.
     """
     found: dict[str, Budget] = {}
     for row in rows:
-        if "why" in row:
+        if "why" in row or row["job"] not in whole:
             continue
-        fit = max(LEAST_STEPS, _two_digits((seconds - row["ready_s"]) * 1e3 / row["ms"]))
+        fit = max(LEAST_STEPS, _two_digits((seconds - min(row["ready_s"], ready)) * 1e3 / row["ms"]))
         budget = Budget(min(fit, whole[row["job"]]), float(f"{row['ms']:.2g}"), row["compiled"])
         if row["job"] not in found or budget.steps > found[row["job"]].steps:
             found[row["job"]] = budget
@@ -52,6 +60,33 @@ def text_of(table: Mapping[str, Budget]) -> str:
     return "BUDGETS: dict[str, Budget] = {\n" + "".join(lines) + "}\n"
 
 
+def total_text(systems: Iterable[System], ready: Mapping[tuple[str, bool], float], workers: int) -> str:
+    """What all trainings take by the present budgets, if they are run one after the other.
+
+    Args:
+        systems: what is trained.
+        ready: seconds to get ready, by job and whether compiled; 0 where it is not known.
+        workers: how many processes are to share them.
+    """
+    seconds = [
+        each.steps * each.ms / 1e3 + ready.get((each.name, each.budget.compiled), 0.0)
+        for each in systems
+        for _ in range(each.seeds)
+    ]
+    text = f"{len(seconds)} trainings of {sum(seconds) / 60:.0f} minutes in all, one after the other, the device alone"
+    if workers == 1:
+        return text
+    return (
+        f"{text}; {workers} workers have {sum(seconds) / workers / 60:.0f} each, and take longer in so far as one "
+        "training fills the device"
+    )
+
+
+def with_time(source: str, minutes: float) -> str:
+    """An entry's file with that time in its docstring."""
+    return re.sub(r"(?m)^Time: about \d+ minutes", f"Time: about {minutes:.0f} minutes", source, count=1)
+
+
 def _two_digits(number: float) -> int:
     """Rounded down, so that it looks like the choice that it is: 12,345 as 12,000."""
     if number < 1:
@@ -62,21 +97,35 @@ def _two_digits(number: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("steps", type=Path, help="what zoo_steps.py wrote")
+    parser.add_argument("steps", type=Path, help="the record of `purecaps reproduce zoo --only steps`")
     parser.add_argument("--seconds", type=float, required=True, help="for one training")
+    parser.add_argument(
+        "--ready",
+        type=float,
+        default=math.inf,
+        help="the most seconds to allow for getting ready: with the compiler's cache of the measurement at hand, "
+        "trainings need less than it did",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="how many processes will share the trainings")
     options = parser.parse_args()
-    rows = json.loads(options.steps.read_text())["rows"]
-    found = new_budgets(rows, options.seconds, {system.name: system.whole.steps for system in SYSTEMS})
+    rows = json.loads(options.steps.read_text())["runs"]
+    whole = {system.name: system.whole.steps for system in SYSTEMS}
+    BUDGETS.update(new_budgets(rows, options.seconds, whole, options.ready))
     path = Path(budgets.__file__)
     head = path.read_text().split("BUDGETS: dict", 1)[0]
     with atomic_write(path) as temporary:
-        temporary.write_text(head + text_of({**budgets.BUDGETS, **found}))
-    total = 0.0
-    for system in SYSTEMS:
-        budget = found.get(system.name, budgets.BUDGETS[system.name])
-        total += system.seeds * budget.steps * budget.ms / 60e3
-        print(f"{system.name:34} {budget.steps:8,} of {system.whole.steps:8,} steps  {budget.ms:6g} ms", flush=True)
-    print(f"about {total:.0f} minutes of training steps in all, by the seeds that each has now")
+        temporary.write_text(head + text_of(BUDGETS))
+    for module in (table1, table3, zoo):
+        minutes = sum(job.seconds_left(None) for job in module.plan(FULL)) / 60
+        file = Path(module.__file__)
+        source = with_time(file.read_text(), minutes)
+        with atomic_write(file) as temporary:
+            temporary.write_text(source)
+    for each in SYSTEMS:
+        how = ", compiled" if each.budget.compiled else ""
+        print(f"{each.name:34} {each.steps:8,} of {each.whole.steps:8,} steps  {each.ms:6g} ms{how}", flush=True)
+    ready = {(row["job"], row["compiled"]): min(row["ready_s"], options.ready) for row in rows if "ready_s" in row}
+    print(total_text(SYSTEMS, ready, options.workers))
 
 
 if __name__ == "__main__":

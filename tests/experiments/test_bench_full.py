@@ -1,4 +1,4 @@
-"""benchmarks/full.py and zoo_steps.py: a case that takes too long costs no other its row, and old files are not read."""
+"""benchmarks/full.py: a case that takes too long costs no other its row, and old files are not read."""
 
 import dataclasses
 import importlib.util
@@ -46,11 +46,6 @@ def full():
     return loaded("full")
 
 
-@pytest.fixture(scope="module")
-def zoo_steps():
-    return loaded("zoo_steps")
-
-
 def leave(folder, name, model):
     for kind in ("csv", "txt"):
         (folder / f"{name}.{kind}").write_text("old")
@@ -72,22 +67,6 @@ def test_a_case_that_does_not_get_ready_is_stopped_and_the_ready_ones_are_timed(
     full.run_wave(cases, tmp_path, 1, 5.0, time.monotonic() + 20)
     assert (tmp_path / "turns.lock-quick-was-timed").exists()
     assert "slow: exit code -9, was not ready in time" in capsys.readouterr().out
-
-
-def test_a_network_that_does_not_get_ready_is_stopped(zoo_steps, tmp_path, monkeypatch):
-    lock = tmp_path / "lock"
-    monkeypatch.setattr(
-        zoo_steps,
-        "command",
-        lambda system, compiled, *given: [sys.executable, "-c", CASE, str(lock), "slow" if compiled else "quick"],
-    )
-    now = time.monotonic()
-    limits = zoo_steps.Limits(5.0, now + 100, now + 110)
-    (system, *_) = zoo_steps.SYSTEMS
-    assert zoo_steps.apart(system, True, "cpu", lock, limits)["why"].startswith("was not ready in ")
-    assert zoo_steps.apart(system, False, "cpu", lock, limits) == {"ms": 1.0}
-    late = dataclasses.replace(limits, ready_by=now)
-    assert zoo_steps.apart(system, False, "cpu", lock, late)["why"] == "the time is up"
 
 
 def test_each_wave_has_its_share_of_the_time_to_get_ready_and_a_budget(full, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from purecaps.experiments.paper.labels import Named, name_points
 from purecaps.experiments.paper.report import write_report
 from purecaps.experiments.paper.runner import select
 from purecaps.experiments.paper.scale import FULL, TINY
+from purecaps.experiments.paper.steps import settings_of
 from purecaps.experiments.paper.system import count_text, size_of
 from purecaps.experiments.paper.systems import SYSTEMS, TABLE1, TABLE3
 from purecaps.experiments.paper.trade_offs import PURE, Point, trade_offs
@@ -46,7 +47,7 @@ def cells_of(table, name):
 
 def test_one_pattern_picks_the_other_authors_systems_and_nothing_else():
     found = [job.name for job in select(ENTRIES.values(), FULL, only="*zoo*")]
-    assert sorted(found) == sorted(BY_NAME)
+    assert sorted(found) == sorted([*BY_NAME, "zoo/steps"]), "and how long their steps are"
     assert len(BY_NAME) == len(SYSTEMS)
 
 
@@ -216,6 +217,35 @@ def test_what_the_zoo_found_compares_the_papers_networks_with_the_routed(everyth
     texts = zoo.show(everything).findings
     assert any(text.startswith("MNIST: pcapsnet0, ") and "170,784 parameters" in text for text in texts)
     assert any(text.startswith("CIFAR-10: pcapsnet4, ") and "of 11 networks with routing" in text for text in texts)
+
+
+def test_times_of_trainings_that_shared_their_device_are_marked_where_they_were_measured_apart(digits, tmp_path):
+    place = workplace(tmp_path, digits)
+    alone, measured, shared = (BY_NAME[f"zoo/{leaf}-mnist"].job(FULL) for leaf in ("frms", "frem", "mscaps"))
+    costs = {"side_by_side": 1, "seconds_per_step": 0.0123, "peak_memory_bytes": 3 << 20}
+    record(alone, place, [0.4], **costs)
+    record(measured, place, [0.4], beside_others=True, **costs)
+    record(shared, place, [0.4], beside_others=True, **costs)
+    row = {
+        "job": measured.name, "compiled": False, "networks": 1, "batch": 128, "ms": 2.0, "peak_memory_bytes": 1 << 20,
+        "hardware": "NVIDIA H200", "of": settings_of(json.loads(json.dumps(measured.what()))),
+    }  # fmt: skip
+    (steps,) = (job for job in zoo.plan(FULL) if job.name == "zoo/steps")
+    part = {"command": steps.command, "finished": "2026-11-18", "versions": VERSIONS}
+    keep(steps, place, {"runs": [row], "parts": [part]})
+    table = zoo.show(Results(place.results)).tables[0]
+    columns = ("ms a step", "training, s", "peak, MiB")
+    found = {text: [cells_of(table, text)[name] for name in columns] for text in (
+        "FRMS, fast dynamic (2)", "FREM, fast dynamic (2)", "MS-Caps, dynamic routing"
+    )}  # fmt: skip
+    assert list(found.values()) == [
+        ["12.3", "100", "3"],
+        ["2†", f"{measured.recipe.steps * 0.002:.1f}†", "1†"],
+        ["–", "–", "–"],
+    ]
+    assert "†: measured apart" in table.note
+    page = write_report(Results(place.results), [ENTRIES["zoo"]])[0].read_text()
+    assert "| zoo/steps | – | – | – | NVIDIA H200 |" in page, "where the numbers come from"
 
 
 def names_in(axes):

@@ -47,6 +47,30 @@ def test_networks_that_were_not_timed_are_passed_over(script):
     assert script.new_budgets([{"job": "zoo/a", "compiled": False, "why": "out of memory"}], 40, {"zoo/a": 9}) == {}
 
 
+def test_getting_ready_counts_for_no_more_than_is_allowed_for_it(script):
+    rows = [row(10.0, 2.0), row(4.0, 60.0, compiled=True)]
+    assert script.new_budgets(rows, 40, {"zoo/a": 10**6}) == {"zoo/a": Budget(3_800, 10.0)}
+    assert script.new_budgets(rows, 40, {"zoo/a": 10**6}, ready=10.0) == {"zoo/a": Budget(7_500, 4.0, compiled=True)}
+
+
+def test_networks_that_have_no_budget_are_passed_over(script):
+    assert script.new_budgets([row(3.0, 10.0, job="table1/pcapsnet0-paper")], 40, {"zoo/a": 9}) == {}
+
+
+def test_what_all_take_is_the_sum_over_their_seeds(script):
+    some = [each for each in SYSTEMS if each.name in ("table1/zoo-dcnet", "table3/zoo-dcnet")]
+    seconds = [each.steps * each.ms / 1e3 + 30 for each in some for _ in range(each.seeds)]
+    ready = {(each.name, each.budget.compiled): 30.0 for each in some}
+    text = f"{len(seconds)} trainings of {sum(seconds) / 60:.0f} minutes in all, one after the other, the device alone"
+    assert script.total_text(some, ready, 1) == text
+    assert script.total_text(some, ready, 5).startswith(f"{text}; 5 workers have {sum(seconds) / 300:.0f} each, ")
+
+
+def test_a_docstrings_time_is_set_and_nothing_else(script):
+    source = "Command: a\nTime: about 169 minutes on one H200\nResult: about 3 minutes\n"
+    assert script.with_time(source, 42.4) == source.replace("169", "42")
+
+
 def test_the_written_table_is_the_one_that_is_read(script):
     read = {}
     exec(script.text_of(BUDGETS), {"Budget": Budget}, read)  # an assignment, with its annotation

@@ -1,8 +1,8 @@
 """How many steps each network of other authors is trained for, and how long one takes.
 
 Steps are budgets of ours; the rest decides nothing but how many seeds a training has and what `reproduce --list`
-expects it to take. `benchmarks/apply_zoo_steps.py` writes this table from what `benchmarks/zoo_steps.py` measured;
-until it has, milliseconds are estimates from operations and bytes counted on a CPU.
+expects it to take. `benchmarks/apply_zoo_steps.py` writes this table from what `purecaps reproduce zoo --only steps`
+measured; until it has, milliseconds are estimates from operations and bytes counted on a CPU.
 """
 
 from __future__ import annotations

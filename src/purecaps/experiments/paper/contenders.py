@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from purecaps.experiments.paper import cifar, mnist, table3, targets
 from purecaps.experiments.paper.job import Record
 from purecaps.experiments.paper.scale import FULL, Scale
+from purecaps.experiments.paper.steps import measured
 from purecaps.experiments.paper.system import System, size_of
 from purecaps.experiments.paper.systems import CIFAR_MORE, MNIST_MORE, SABOUR, TABLE1, TABLE3
 from purecaps.experiments.paper.trade_offs import PLAIN, PURE, ROUTED
@@ -55,17 +57,54 @@ class Contender:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the training of one network took, by a record: seconds, milliseconds a step, bytes, how many at once."""
+    """What the training of one network took.
+
+    Args:
+        seconds: of all steps.
+        ms: milliseconds a step.
+        memory: bytes at most; None where it is not known.
+        at_once: how many were trained side by side, whose shares these are.
+        apart: whether a measurement of its steps says so, and not the training itself.
+        memory_apart: likewise of memory alone.
+    """
 
     seconds: float
     ms: float
     memory: float | None
     at_once: int
+    apart: bool = False
+    memory_apart: bool = False
 
 
-def cost_of(record: Record, hardware: str) -> Cost | None:
-    """What its seeds took on that hardware, a mean over them; None where none was trained there, or not alone."""
-    parts = [part for part in record["parts"] if _machine(part) == hardware and not part.get("beside_others")]
+def cost_of(record: Record, hardware: str, steps: Record | None = None) -> Cost | None:
+    """What its seeds took on that hardware, a mean over them; None where none was trained there.
+
+    Args:
+        record: of a training.
+        hardware: where.
+        steps: the record of steps measured alone. It has the word where the training shared the device, or knows of no
+            memory; without it, such a training has no cost.
+    """
+    there = [part for part in record["parts"] if _machine(part) == hardware]
+    if not there:
+        return None
+    row = None
+    if steps is not None:
+        found = measured(steps, record["what"], record["job"], compiled=bool(there[-1].get("compiled")))
+        row = next((each for each in found if each["hardware"] == hardware), None)
+    memory = None if row is None or row["peak_memory_bytes"] is None else row["peak_memory_bytes"] / row["networks"]
+    own = _own_cost(record, [part for part in there if not part.get("beside_others")])
+    if own is not None:
+        known = own.memory is not None or memory is None
+        return own if known else dataclasses.replace(own, memory=memory, memory_apart=True)
+    if row is None:
+        return None
+    ms = row["ms"] / row["networks"]
+    return Cost(ms * record["what"]["recipe"]["steps"] / 1e3, ms, memory, row["networks"], True, memory is not None)
+
+
+def _own_cost(record: Record, parts: Sequence[Record]) -> Cost | None:
+    """By what a training that had the device for itself says."""
     if not parts:
         return None
     steps = record["what"]["recipe"]["steps"]

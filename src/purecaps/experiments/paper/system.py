@@ -76,7 +76,7 @@ class System:
 
     @property
     def name(self) -> str:
-        """Its job's. All of these names match the pattern *zoo*, and no others do."""
+        """Its job's. All of these names match the pattern *zoo*, and beside them only that of their steps' times."""
         return f"zoo/{self.leaf}-{self.data}" if self.home == "zoo" else f"{self.home}/zoo-{self.leaf}"
 
     @property
@@ -119,7 +119,6 @@ class System:
             together=False,
             ms=(self.ms, self.ms),
             compiled=self.budget.compiled,
-            timed=True,
         )
 
     def steps_text(self, steps: int) -> str:

@@ -8,6 +8,7 @@ import torch
 
 from purecaps import Layer, PCapsNet, compile_inference, create_model
 from purecaps.errors import ConfigError
+from purecaps.ops.cuda.nvrtc import CudaError
 
 LAYERS = [Layer(1, None, 16, stride=2), Layer(1, 4, 6), Layer(1, 6, 4, stride=2), Layer(1, 4, 6), Layer(None, 6, 4)]
 
@@ -110,6 +111,20 @@ def test_what_the_cpu_layers_do_not_cover_is_refused_and_auto_takes_conv(options
     with pytest.raises(ConfigError, match=f'"cpu" does not cover this network .*{reason}'):
         compile_inference(model, impl="cpu", precision=asked)
     assert compile_inference(model, precision=asked).impl == "conv"
+
+
+def test_auto_goes_on_where_a_kernel_cannot_be_compiled_and_says_so(caplog, monkeypatch):
+    def refused(layout, *, classes_out):
+        raise CudaError("NVRTC could not compile a kernel:\nunknown architecture")
+
+    monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
+    monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: 227 * 1024)
+    monkeypatch.setattr("purecaps.ops.cuda.network.Network", refused)
+    with caplog.at_level(logging.INFO, logger="purecaps.inference"):
+        assert compile_inference(create_model("pcapsnet2"), precision="fp16").impl == "conv"
+    assert "network: NVRTC could not compile a kernel: unknown architecture; triton" in caplog.messages[0]
+    with pytest.raises(CudaError, match="unknown architecture"):
+        compile_inference(create_model("pcapsnet2"), precision="fp16", impl="network")
 
 
 def test_the_text_form_says_what_it_is():

@@ -17,6 +17,7 @@ from purecaps.ops import cpu
 from purecaps.ops import triton as fused
 from purecaps.ops.cuda import layout
 from purecaps.ops.cuda import network as whole
+from purecaps.ops.cuda.nvrtc import CudaError
 from purecaps.ops.tf32 import convolutions_in_tf32
 from purecaps.ops.triton.stack import Layer
 from purecaps.ops.validation import shape_text
@@ -110,15 +111,21 @@ def compile_inference(
     passed_over = []
     for name in _WAYS if impl == "auto" else (impl,):
         refuses, make = _WAYS[name]
-        refusal = refuses(model, device, precision)
+        refusal, run = refuses(model, device, precision), None
         if refusal is None:
-            break
+            try:
+                run = make(model, device, precision, output)
+                break
+            except CudaError as error:  # a compiler that does not know the device, say
+                if impl != "auto":
+                    raise
+                refusal = " ".join(str(error).split())[:200]
         passed_over.append(f"{name}: {refusal}")
-    if refusal is not None:
+    if run is None:
         raise ConfigError(f'impl: "{impl}" does not cover this network ({refusal}); use "auto" or "conv"')
     if impl == "auto":
         log.info("inference by %s%s", name, f" ({'; '.join(passed_over)})" if passed_over else "")
-    return CompiledInference(make(model, device, precision, output), model.in_shape, device, name, precision, output)
+    return CompiledInference(run, model.in_shape, device, name, precision, output)
 
 
 def _never(model: PCapsNet, device: torch.device, precision: str) -> str | None:

@@ -94,7 +94,7 @@ DEVICE float leaky(float x, float slope) { return larger(x, x * slope); }  // a 
 // Where a map's numbers lie in shared memory, for the layer that reads them with a stride: in planes, one for each four
 // numbers of a capsule's rows and each half of the four rows. A plane has 16 bytes a position: the first two numbers of
 // either row, then the others. With a stride of 2 its even columns lie before the odd ones, so that neighbouring
-// windows lie side by side. Eight threads read 16 bytes each at a time: gaps keep these in different banks.
+// windows lie side by side. Eight threads read 16 bytes each at a time: gaps keep most of these in different banks.
 template <int C_, int N_, int H_, int W_, int READ_BY, int BYTES_>
 struct Map {
     static constexpr int C = C_, N = N_, H = H_, W = W_, QUADS = N / 4, SLOT = 16;

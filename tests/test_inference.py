@@ -158,6 +158,17 @@ def test_layers_that_the_kernels_do_not_cover_are_refused_with_the_reason(with_k
         (LAYERS, {"in_shape": (1, 32, 32)}, r"a last layer that reads a map of 4x4, only 3x3"),
         (LAYERS, {"num_classes": 33}, r"layer 5 has 33 capsules of 4 columns, padded, only 128 columns"),
         (replaced(1, p=24)[:2] + replaced(2, n=24)[2:], {}, r"layer 2 has capsules of 4 to 24 columns, only up to 8"),
+        (
+            [*replaced(3, n=1, p=1)[:4], Layer(None, 1, 12)],
+            {},
+            r"layer 5 has capsules of 1 to 12 columns, only up to 8",
+        ),
+        ([*replaced(3, n=1, p=1)[:4], Layer(None, 1, 1)], {"num_classes": 33}, r"layer 5 has 33 capsules of 4 columns"),
+        (
+            [Layer(1, None, 36, stride=2), *replaced(1, n=9)[1:]],
+            {},
+            r"layer 1 has capsules of 36 numbers, only up to 32",
+        ),
         (replaced(2, n=2), {}, r"layer 3 reads rows of 2 out of capsules with rows of 6"),
         ([Layer(1, None, 24, stride=2), *LAYERS[1:]], {}, r"capsules of 24 numbers in rows of 4, only 4 rows"),
         ([Layer(2, None, 16, stride=2), *LAYERS[1:]], {}, r"a first layer of 2 capsules, only one"),

@@ -197,7 +197,7 @@ def refuses(stages: Sequence[Stage], in_shape: tuple[int, int, int]) -> str | No
     if in_shape[0] != 1:
         return f"images of {in_shape[0]} channels, only one is covered"
     for number, stage in enumerate(stages, start=1):
-        reason = _layer_refuses(stage, number == len(stages))
+        reason = _layer_refuses(stage) or _columns_refuse(stage, number == 1, number == len(stages))
         if reason is not None:
             return f"layer {number} has {reason}"
     slopes = {stage.slope for stage in stages}
@@ -263,8 +263,8 @@ def make_layout(
     )
 
 
-def _layer_refuses(stage: Stage, is_last: bool) -> str | None:
-    kh, kw, _, O, g, n, p = stage.weight.shape
+def _layer_refuses(stage: Stage) -> str | None:
+    kh, kw, _, _, g, _, _ = stage.weight.shape
     if g != 1:
         return f"g = {g}, only g = 1 is covered"
     if (kh, kw) != KERNEL:
@@ -275,8 +275,14 @@ def _layer_refuses(stage: Stage, is_last: bool) -> str | None:
         return f"dilation {stage.geometry.dilation}, only no dilation is covered"
     if stage.chunk is not None:
         return f"squash_chunk = {stage.chunk}, only whole capsules are covered"
-    if n == 1:  # the first
-        return None if p <= ROWS * COLUMNS[-1] else f"p = {p}, only up to {ROWS * COLUMNS[-1]} is covered"
+    return None
+
+
+def _columns_refuse(stage: Stage, is_first: bool, is_last: bool) -> str | None:
+    _, _, _, O, _, n, p = stage.weight.shape
+    if is_first:  # its numbers are cut into rows by the second
+        most = ROWS * COLUMNS[-1]
+        return None if p <= most else f"capsules of {p} numbers, only up to {most} are covered"
     if max(n, p) > COLUMNS[-1]:
         return f"capsules of {n} to {p} columns, only up to {COLUMNS[-1]} are covered"
     most = MOST_TILES["last" if is_last else "hidden"] * TILE

@@ -151,9 +151,11 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seeds", type=int, default=1, help="networks side by side")
     parser.add_argument("--streams", type=int, default=stack.STREAMS, help="for weight gradients")
+    parser.add_argument("--priority", type=int, default=0, help="of the stream that the step is captured on")
     options = parser.parse_args()
     stack.STREAMS = options.streams
     device = torch.device("cuda")
+    torch.cuda.graph.default_capture_stream = torch.cuda.Stream(priority=options.priority)
     rows = []
     for name in options.models.split(","):
         row = profiled(name, options.precision, options.seeds, device)

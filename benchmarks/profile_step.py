@@ -1,7 +1,7 @@
 """Which kernels does a training step spend its time in? One CUDA graph of it, as torch's profiler sees it.
 
     PYTHONPATH=src python benchmarks/profile_step.py OUT.json [--models pcapsnet0,pcapsnet4] [--precision tf32]
-        [--seeds 10] [--streams 3]
+        [--seeds 10] [--streams 3] [--together]
 
 Needs a CUDA device. For each network the step of benchmarks/train_step.py, everything included: its time without the
 profiler; for each kernel how often it runs, for how long, and how long nothing else ran beside it; and one step as a
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from purecaps.experiments.run import versions, write_json
-from purecaps.ops.triton import stack
+from purecaps.ops.triton import early, stack
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.step import GraphStepper
 from train_step import WINDOW, first_losses, make_loader, make_state, milliseconds, recipe_for
@@ -138,6 +138,7 @@ def profiled(name: str, precision: str, seeds: int, device: torch.device) -> dic
         "precision": precision,
         "seeds": seeds,
         "streams": stack.STREAMS,
+        "together": early.TOGETHER,
         "ms": ms,
         "kernels": table(steps),
         "timeline": [asdict(each) for each in steps[len(steps) // 2]],
@@ -152,8 +153,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="networks side by side")
     parser.add_argument("--streams", type=int, default=stack.STREAMS, help="for weight gradients")
     parser.add_argument("--priority", type=int, default=0, help="of the stream that the step is captured on")
+    parser.add_argument("--together", action="store_true", help="the first two layers' gradients by one kernel (TF32)")
     options = parser.parse_args()
-    stack.STREAMS = options.streams
+    stack.STREAMS, early.TOGETHER = options.streams, options.together
     device = torch.device("cuda")
     torch.cuda.graph.default_capture_stream = torch.cuda.Stream(priority=options.priority)
     rows = []

@@ -117,8 +117,8 @@ def test_auto_goes_on_where_a_kernel_cannot_be_compiled_and_says_so(caplog, monk
     def refused(layout, *, classes_out):
         raise CudaError("NVRTC could not compile a kernel:\nunknown architecture")
 
-    monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
-    monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: 227 * 1024)
+    monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
+    monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: 227 * 1024)
     monkeypatch.setattr("purecaps.ops.cuda.network.Network", refused)
     with caplog.at_level(logging.INFO, logger="purecaps.inference"):
         assert compile_inference(create_model("pcapsnet2"), precision="fp16").impl == "conv"
@@ -182,8 +182,8 @@ def test_networks_that_one_kernel_does_not_hold_are_refused_by_name(layers, opti
 
 
 def test_a_network_that_shared_memory_does_not_hold_is_refused(monkeypatch):
-    monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
-    monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: 48 * 1024)
+    monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
+    monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: 48 * 1024)
     with pytest.raises(ConfigError, match=r"\(50560 bytes of shared memory, only 49152 are there\)"):
         compile_inference(create_model("pcapsnet3"), impl="network", precision="bf16")
 

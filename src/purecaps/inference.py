@@ -15,6 +15,7 @@ from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
 from purecaps.ops import cpu
 from purecaps.ops import triton as fused
+from purecaps.ops.cuda import device as cuda_device
 from purecaps.ops.cuda import layout
 from purecaps.ops.cuda import network as whole
 from purecaps.ops.cuda.nvrtc import CudaError
@@ -197,10 +198,10 @@ def _stages(model: PCapsNet) -> list[layout.Stage]:
 def _network_refuses(model: PCapsNet, device: torch.device, precision: str) -> str | None:
     if precision not in HALVES:
         return f"precision {precision}, only {' and '.join(HALVES)} are covered"
-    reason = layout.refuses(_stages(model), model.in_shape) or whole.missing(device)
+    reason = layout.refuses(_stages(model), model.in_shape) or cuda_device.missing(device)
     if reason is not None:
         return reason
-    made, shared = _layout(model, precision), whole.shared_memory(device)
+    made, shared = _layout(model, precision), cuda_device.shared_memory(device)
     if made.warps(shared):
         return None
     return f"{made.shared_bytes(1)} bytes of shared memory, only {shared} are there"

@@ -18,6 +18,7 @@ from purecaps.ops.triton import (
     length_loss,
     length_loss_kernel,
     stack,
+    sum_parts,
     weight_gradient,
 )
 from purecaps.ops.triton.offline import catch
@@ -30,7 +31,7 @@ for module, name in (
     (activation_gradient, "activation_gradient_kernel"),
     (input_gradient, "input_gradient_kernel"),
     (weight_gradient, "weight_gradient_kernel"),
-    (weight_gradient, "sum_parts_kernel"),
+    (sum_parts, "sum_parts_kernel"),
     (length_loss_kernel, "length_loss_kernel"),
     (batch_kernel, "batch_kernel"),
     (adam_kernel, "adam_kernel"),
@@ -92,6 +93,7 @@ for kernel in (
     forward.forward_kernel,
     input_gradient.input_gradient_kernel,
     weight_gradient.weight_gradient_kernel,
+    sum_parts.sum_parts_kernel,
     batch_kernel.batch_kernel,
 ):
     kernel.tell = require_no_short_products
@@ -109,6 +111,9 @@ for images, size, (kh, kw, C, n, p), stride, dilation in (
     block = ([stride, stride, 0, 0, dilation, dilation], [2, p], 0.1, "tf32")
     y, r = autograd.block_forward(u, w, *block)
     autograd.block_backward(y, r, u, w, y, r, *block, True, True)
+
+odd = empty_kernel((3, 3, 1, 5, 1, 3, 6))[None]
+sum_parts.sum_turned_parts(torch.zeros(7, odd.numel()), odd)
 
 loader = DeviceLoader(Split(torch.zeros(2, 3, 96, 96, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)), 2, seed=1)
 loader._take_fused(loader.epoch_order(0), torch.tensor(0), *loader._kernel_plan)

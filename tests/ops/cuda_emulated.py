@@ -1,4 +1,4 @@
-"""The kernel of a whole network on the CPU: its text, with an emulator's primitives, through the C++ compiler."""
+"""Kernels in CUDA C++ on the CPU: their text, with an emulator's primitives, through the C++ compiler."""
 
 import ctypes
 import functools
@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from purecaps.ops.cuda.layout import Layout
+from purecaps.ops.cuda.two_layers import TwoLayers
 
 EMULATOR = Path(__file__).with_name("cuda_emulator.h")
 BLOCKS, WARPS = 2, 2
 SHARED = 227 * 1024  # as on Hopper
 NAN = float("nan")
-ENTRY = """
+NETWORK_ENTRY = """
 extern "C" void launch(const PIXEL* images, const u32* weights, const float* bias, OUTPUT* out, int batch,
                        float slope, int blocks) {
     static struct {
@@ -31,6 +32,34 @@ extern "C" void launch(const PIXEL* images, const u32* weights, const float* bia
 """
 
 
+TWO_LAYERS_ENTRY = """
+extern "C" void launch(const float* gradient_out, const float* weights, const float* input, const float* lengths,
+                       const float* images, float* gradient, float* parts, float* first_parts, int batch, int blocks,
+                       float slope, int grid) {
+    static struct {
+        const float *gradient_out, *weights, *input, *lengths, *images;
+        float *gradient, *parts, *first_parts;
+        int batch, blocks;
+        float slope;
+    } given;
+    given = {gradient_out, weights, input, lengths, images, gradient, parts, first_parts, batch, blocks, slope};
+    void (*kernel)() = [] {
+        two_layers_backward(given.gradient_out, given.weights, given.input, given.lengths, given.images, given.gradient,
+                            given.parts, given.first_parts, given.batch, given.blocks, given.slope);
+    };
+    emulator::run(kernel, THREADS, 4 * SHARED_FLOATS, grid);
+}
+"""
+
+
+def emulated_two_layers(layers: TwoLayers, blocks: int, *arguments: torch.Tensor | int | float) -> None:
+    """As purecaps.ops.cuda.two_layers.launch, on the CPU."""
+    *tensors, batch, per_network, slope = arguments
+    library = library_of(layers.source(), TWO_LAYERS_ENTRY)
+    pointers = (ctypes.c_void_p(each.data_ptr()) for each in tensors)
+    library.launch(*pointers, batch, per_network, ctypes.c_float(slope), blocks * layers.second.Z)
+
+
 class EmulatedNetwork:
     """As purecaps.ops.cuda.network.Network, on the CPU."""
 
@@ -43,13 +72,13 @@ class EmulatedNetwork:
         out = torch.full((len(images),), -7) if self._classes_out else torch.full((len(images), layout.classes), NAN)
         images = images.contiguous() if bytes_in else images.float().contiguous()
         tensors = (ctypes.c_void_p(each.data_ptr()) for each in (images, layout.weights, layout.bias, out))
-        library = library_of(layout.source(WARPS, bytes_in=bytes_in, classes_out=self._classes_out))
+        library = library_of(layout.source(WARPS, bytes_in=bytes_in, classes_out=self._classes_out), NETWORK_ENTRY)
         library.launch(*tensors, len(images), ctypes.c_float(layout.slope), BLOCKS)
         return out
 
 
 @functools.cache
-def library_of(source: str) -> ctypes.CDLL:
+def library_of(source: str, entry: str) -> ctypes.CDLL:
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -58,7 +87,7 @@ def library_of(source: str) -> ctypes.CDLL:
     defines = "\n".join(line for line in known.splitlines() if line == "#define BFLOAT16")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.cpp"
-        path.write_text("\n".join([defines, EMULATOR.read_text(), text.replace("#define BFLOAT16", ""), ENTRY]))
+        path.write_text("\n".join([defines, EMULATOR.read_text(), text.replace("#define BFLOAT16", ""), entry]))
         options = ["-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
         subprocess.run([compiler, *options, "-o", path.with_suffix(".so"), path], check=True)
         return ctypes.CDLL(str(path.with_suffix(".so")))

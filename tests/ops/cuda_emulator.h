@@ -18,6 +18,12 @@
 namespace emulator {
 
 constexpr int STACK = 64 * 1024;
+constexpr const char* BLOCK = "block";
+
+struct Copy {
+    float *to;
+    const float *from;
+};
 
 struct Thread {
     ucontext_t context;
@@ -25,6 +31,7 @@ struct Thread {
     const char* meeting = "start";
     bool done = false;
     uint32_t words[6];
+    std::vector<std::vector<Copy>> copies = std::vector<std::vector<Copy>>(1);  // groups of them, the last one open
 };
 
 std::vector<Thread> threads;
@@ -100,6 +107,55 @@ void multiply(float (&c)[4], const Words& a, uint32_t b0, uint32_t b1) {
     meet("product done");
 }
 
+inline float truncated(uint32_t word) {  // what a product in TF32 looks at
+    const uint32_t bits = word & 0xFFFFE000;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+// c += a b, of 16 rows and 8 columns; a thread has two rows of a and one column of b, with two numbers of k each.
+inline void multiply(float (&c)[4], const float (&a)[4], float b0, float b1) {
+    const int group = (thread & 31) >> 2, quad = thread & 3;
+    const float own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    std::memcpy(threads[thread].words, own, sizeof own);
+    meet("product");
+    for (int i = 0; i < 4; i++) {
+        const int row = i >> 1, column = 2 * quad + (i & 1);
+        double sum = c[i];
+        for (int half = 0; half < 2; half++)
+            for (int k = 0; k < 4; k++)
+                sum += (double)truncated(neighbour(4 * group + k).words[2 * half + row]) *
+                       truncated(neighbour(4 * column + k).words[4 + half]);
+        c[i] = (float)sum;
+    }
+    meet("product done");
+}
+
+// Copies are made as late as they may be, when they are waited for.
+inline void begin_copy(float* to, const float* from) {
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16) fail("a copy of 16 bytes from or to elsewhere than a multiple of 16");
+    threads[thread].copies.back().push_back({to, from});
+}
+inline void end_group() { threads[thread].copies.emplace_back(); }
+template <int YOUNGEST>
+void wait_for_copies() {
+    auto& groups = threads[thread].copies;
+    while (groups.size() > YOUNGEST + 1) {
+        for (const Copy& each : groups.front()) std::memcpy(each.to, each.from, 16);
+        groups.erase(groups.begin());
+    }
+}
+
+inline bool any_of_warp(bool mine) {
+    threads[thread].words[0] = mine;
+    meet("vote");
+    bool any = false;
+    for (int lane = 0; lane < 32; lane++) any = any || neighbour(lane).words[0];
+    meet("vote done");
+    return any;
+}
+
 template <class T>
 T exchange(T value, int distance) {
     std::memcpy(threads[thread].words, &value, 4);
@@ -127,11 +183,16 @@ void run(Function kernel, int count, int bytes, int grid) {
         }
         for (bool some = true; some;) {
             some = false;
+            bool all = true;  // have come to where the block meets, and none has left
+            for (const auto& each : threads) all = all && !each.done && !std::strcmp(each.meeting, BLOCK);
             for (thread = 0; thread < count; thread++)
-                if (!threads[thread].done) {
+                if (!threads[thread].done && (all || std::strcmp(threads[thread].meeting, BLOCK))) {
                     swapcontext(&scheduler, &threads[thread].context);
                     some = true;
                 }
+            if (!some)
+                for (const auto& each : threads)
+                    if (!each.done) fail("threads wait for others of their block that have left");
             for (int i = 0; i < count; i++) {
                 const Thread &one = threads[i], &first = threads[i & ~31];
                 if (one.done != first.done || std::strcmp(one.meeting, first.meeting))
@@ -143,9 +204,14 @@ void run(Function kernel, int count, int bytes, int grid) {
 
 }  // namespace emulator
 
+using emulator::any_of_warp;
+using emulator::begin_copy;
+using emulator::end_group;
 using emulator::multiply;
+using emulator::wait_for_copies;
 inline uint32_t pack(float low, float high) { return emulator::narrowed(low) | emulator::narrowed(high) << 16; }
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float divide_fast(float a, float b) { return a / b; }
 inline float rsqrt_fast(float x) { return 1.0f / std::sqrt(x); }
 inline float of_byte(uint32_t word, int which) { return (float)(word >> 8 * which & 255); }
 inline float as_float(uint32_t word) {
@@ -157,7 +223,7 @@ inline float larger(float a, float b) { return std::fmax(a, b); }
 inline float from_neighbour(float x, int distance) { return emulator::exchange(x, distance); }
 inline int from_neighbour(int x, int distance) { return emulator::exchange(x, distance); }
 inline void wait_for_warp() { emulator::meet("warp"); }
-inline void wait_for_block() { emulator::meet("block"); }
+inline void wait_for_block() { emulator::meet(emulator::BLOCK); }
 inline int thread_number() { return emulator::thread; }
 inline int block_number() { return emulator::block; }
 inline int block_count() { return emulator::blocks; }

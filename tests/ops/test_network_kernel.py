@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch):
     if DEVICE == "cpu":
-        monkeypatch.setattr("purecaps.ops.cuda.network.missing", lambda device: None)
-        monkeypatch.setattr("purecaps.ops.cuda.network.shared_memory", lambda device: SHARED)
+        monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
+        monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: SHARED)
         monkeypatch.setattr("purecaps.ops.cuda.network.Network", EmulatedNetwork)
 
 

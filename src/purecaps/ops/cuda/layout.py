@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from purecaps.ops.cuda.nvrtc import source_text
 from purecaps.ops.geometry import Geometry, Pair
 
 KERNEL = (3, 3)
@@ -164,8 +164,8 @@ class Layout:
         flags = [("BYTES_IN", bytes_in), ("CLASS_OUT", classes_out), ("BFLOAT16", self.dtype == torch.bfloat16)]
         lines = [f"#define {name} {value}" for name, value in known.items()]
         lines += [f"#define {name}" for name, yes in flags if yes]
-        text = (resources.files(__package__) / "network.cu").read_text(encoding="utf-8")
-        return "\n".join([*lines, text.replace(MAPS, self._maps_code()), self._layers_code()])
+        text = source_text("primitives.cu", "network.cu").replace(MAPS, self._maps_code())
+        return "\n".join([*lines, text, self._layers_code()])
 
     def _maps_code(self) -> str:
         lines = [f"typedef {each.code} Map{number};" for number, each in enumerate(self.maps, start=1)]

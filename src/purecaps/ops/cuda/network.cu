@@ -13,16 +13,7 @@
 // What is known of the network comes from layout.py: constants before this text, the maps in the place of MAPS, and
 // after it the function that calls the layers one by one. Emulated on a CPU, the primitives are those of the emulator.
 
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef unsigned char u8;
-
-struct alignas(16) Four { u32 x, y, z, w; };
-struct alignas(8) Two { u32 x, y; };
-
 #ifndef EMULATED
-#define DEVICE __device__ __forceinline__
-#define UNROLL _Pragma("unroll")
 #ifdef BFLOAT16
 #define OPERANDS "f32.bf16.bf16.f32"
 #define PACKED "bf16x2"
@@ -43,12 +34,6 @@ DEVICE u32 pack(float low, float high) {
     return both;
 }
 
-DEVICE float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 DEVICE float rsqrt_fast(float x) {
     float y;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -60,22 +45,7 @@ DEVICE float of_byte(u32 word, int which) {  // without the slow unit that conve
 }
 
 DEVICE float as_float(u32 word) { return __uint_as_float(word); }
-DEVICE float larger(float a, float b) { return fmaxf(a, b); }
-DEVICE float from_neighbour(float x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
-DEVICE int from_neighbour(int x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
-DEVICE void wait_for_warp() { __syncwarp(); }
-DEVICE void wait_for_block() { __syncthreads(); }
-DEVICE int thread_number() { return threadIdx.x; }
-DEVICE int block_number() { return blockIdx.x; }
-DEVICE int block_count() { return gridDim.x; }
-DEVICE char* shared_memory() {
-    extern __shared__ Four memory[];
-    return (char*)memory;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 #endif
-
-DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 
 // What squash multiplies a capsule with, (1 - exp(-r)) / r, and the length that it gives, from r squared. At zero they
 // are 1 and 0, without 0 / 0.

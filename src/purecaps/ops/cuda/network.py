@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from purecaps.ops.cuda.device import make_kernel, multiprocessors, shared_memory
 from purecaps.ops.cuda.layout import Layout
-from purecaps.ops.cuda.nvrtc import Kernel, compile_program
-from purecaps.ops.cuda.nvrtc import missing as nvrtc_missing
+from purecaps.ops.cuda.nvrtc import Kernel
 
 NAME = "network"
-LEAST_CAPABILITY = (8, 0)  # of products of 16 x 8 x 16 in half precision
-
-
-def missing(device: torch.device) -> str | None:
-    """What this machine lacks for the kernel; None where it can run."""
-    if device.type != "cuda":
-        return f"device {device.type}, only cuda is covered"
-    capability = torch.cuda.get_device_capability(device)
-    if capability < LEAST_CAPABILITY:
-        return "compute capability {}.{}, at least {}.{} is needed".format(*capability, *LEAST_CAPABILITY)
-    return nvrtc_missing()
-
-
-def shared_memory(device: torch.device) -> int:
-    """Bytes that a block may have."""
-    properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs leave this one out
-    return int(properties.shared_memory_per_block_optin)
 
 
 class Network:
@@ -44,9 +25,7 @@ class Network:
         self._layout, self._classes_out = layout, classes_out
         self._device = layout.weights.device
         self._warps = warps or layout.warps(shared_memory(self._device))
-        properties = torch.cuda.get_device_properties(self._device)
-        self._blocks = int(properties.multi_processor_count)
-        self._architecture = f"sm_{properties.major}{properties.minor}"
+        self._blocks = multiprocessors(self._device)
         self._kernels: dict[bool, Kernel] = {}
         self._kernel(bytes_in=True)  # now, and not in the middle of a graph's capture; floating images are rarer
 
@@ -75,9 +54,6 @@ class Network:
     def _kernel(self, *, bytes_in: bool) -> Kernel:
         if bytes_in not in self._kernels:
             source = self._layout.source(self._warps, bytes_in=bytes_in, classes_out=self._classes_out)
-            with torch.cuda.device(self._device):
-                torch.cuda.current_stream().synchronize()  # the driver knows the device from here on
-                program = compile_program(source, self._architecture)
-                shared = self._layout.shared_bytes(self._warps)
-                self._kernels[bytes_in] = Kernel(program, NAME, shared=shared, threads=32 * self._warps)
+            shared = self._layout.shared_bytes(self._warps)
+            self._kernels[bytes_in] = make_kernel(source, NAME, self._device, shared=shared, threads=32 * self._warps)
         return self._kernels[bytes_in]

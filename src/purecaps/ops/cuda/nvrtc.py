@@ -6,6 +6,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 import torch
@@ -61,6 +62,11 @@ def missing() -> str | None:
     except CudaError as error:
         return str(error)
     return None
+
+
+def source_text(*names: str) -> str:
+    """Texts of this folder, one after the other."""
+    return "\n".join((resources.files(__package__) / name).read_text(encoding="utf-8") for name in names)
 
 
 def compile_program(source: str, architecture: str) -> bytes:

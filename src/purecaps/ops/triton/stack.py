@@ -16,6 +16,7 @@ from torch import Tensor
 from purecaps.ops.geometry import Geometry, Pair
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.autograd import fold_vmap, geometry_of, product_precision, refuse_second_derivatives
+from purecaps.ops.triton.early import early_layers, launch_early
 from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, power_of_two, problem_of
 
 # The widest capsules of an input that one program of the input gradient holds.
@@ -174,8 +175,20 @@ def stack_backward(
     gradients = [memory.empty_as(w) for w in weights]
     beside = Beside(u.device)
     kept = [launch_activation_gradient(ys[-1], rs[-1], grad_y, grad_r, problems[-1], layers[-1].slope)]
+    early = None
+    if len(layers) > 1 and turned[1].numel():
+        early = early_layers(u, problems, layers[1].below, rounding, need_u)
     for index in reversed(range(len(layers))):
         grad_v = kept[-1]
+        if index == 1 and early is not None:
+            lengths = _lengths(rs[0], problems[1], layers[1].below)
+            grad = launch_early(
+                early, u, inputs[1], lengths, layers[0].slope, grad_v, turned[1], gradients[:2], beside
+            )  # fmt: skip
+            if grad is None:
+                break
+            kept.append(grad)
+            continue
         weigh = functools.partial(
             launch_weight_gradient, inputs[index], grad_v, gradients[index], problems[index], rounding
         )
@@ -254,6 +267,11 @@ class Beside:
     def __init__(self, device: torch.device) -> None:
         self._streams = _other_streams(device, STREAMS) if device.type == "cuda" else ()
         self._given = 0
+        self._held: list[Tensor] = []
+
+    def hold(self, *tensors: Tensor) -> None:
+        """Keeps memory of the current stream from being used again before `join`."""
+        self._held += tensors
 
     def run(self, work: Callable[[], Any]) -> torch.cuda.Event | None:
         """Starts work that may depend on all that the current stream was given so far."""
@@ -278,6 +296,7 @@ class Beside:
         # A stream that was given nothing is no part of a graph being captured, and must not be waited for.
         for stream in self._streams[: self._given]:
             torch.cuda.current_stream().wait_stream(stream)
+        self._held.clear()
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="import-untyped,import-not-found,no-untyped-def,untyped-decorator"
 """The gradient of the capsule kernels: a product summed over all pixels, in a fixed order.
 
-The sum is split among programs, each of which writes its part, and a second kernel adds the parts up. No atomics: the
-same inputs give the same bits.
+The sum is split among programs, each of which writes its part, and a second kernel adds the parts up (sum_parts.py). No
+atomics: the same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.parts import tile_rows
-from purecaps.ops.triton.plan import FILL, plan, row_blocks
-from purecaps.ops.triton.problem import Problem, constants, power_of_two, stride_z
+from purecaps.ops.triton.plan import plan, row_blocks
+from purecaps.ops.triton.problem import Problem, constants, stride_z
+from purecaps.ops.triton.sum_parts import sum_parts
 from purecaps.ops.triton.tile import images_in
 
 
@@ -120,18 +121,6 @@ def weight_gradient_kernel(
     tl.store(part + at_row[:, None] + at_column[None, :], out, mask=k_real[:, None] & column_real[None, :])
 
 
-@triton.jit
-def sum_parts_kernel(parts_ptr, sum_ptr, count, splits, NUMBERS: tl.constexpr, PARTS: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
-    total = tl.zeros((NUMBERS,), dtype=tl.float32)
-    for first in range(0, splits, PARTS):
-        part = first + tl.arange(0, PARTS)
-        mask = (part < splits)[:, None] & (at < count)[None, :]
-        block = tl.load(parts_ptr + part.to(tl.int64)[:, None] * count + at[None, :], mask=mask, other=0.0)
-        total += tl.sum(block, axis=0)
-    tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=at < count)
-
-
 def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: Problem, precision: str) -> Tensor:
     """Writes the gradient of w [Z, kh, kw, C, O, g, n, p] with g = 1.
 
@@ -173,12 +162,7 @@ def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: P
         num_stages=tile.stages,
     )
     if splits > 1:
-        # Few numbers in many parts need many programs, each with many loads under way.
-        numbers = 128 if count > 128 * FILL else 32
-        wide = min(power_of_two(splits), 4096 // numbers)
-        sum_parts_kernel[(triton.cdiv(count, numbers),)](
-            parts, grad_w, count, splits, NUMBERS=numbers, PARTS=wide, num_warps=4
-        )
+        sum_parts(parts, grad_w)
     return grad_w
 
 

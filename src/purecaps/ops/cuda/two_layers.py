@@ -1,0 +1,165 @@
+"""The gradients of a network's first two layers as one kernel: compiled for a device, launched on a batch.
+
+Between the second layer's gradients and the first layer's lie 100 MB of reads from the cache and two launches, which
+this kernel saves: every map is read once, into shared memory. See two_layers_backward.cu.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from purecaps.ops.cuda.device import make_kernel
+from purecaps.ops.cuda.nvrtc import Kernel, source_text
+from purecaps.ops.geometry import Pair
+from purecaps.ops.triton.problem import Problem
+
+NAME = "two_layers_backward"
+KERNEL, ROWS, COLUMNS = (3, 3), 4, 8  # what is covered: of kernels, and of the second layer's input capsules
+OUT_COLUMNS = (32, 64)  # numbers of all output capsules' rows, (o, p)
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True)
+class Image:
+    """What the first layer reads: an image whose numbers lie without gaps.
+
+    Args:
+        numbers: how many it has.
+        deep: how many a pixel has.
+        strides: how far apart rows, columns and a pixel's numbers lie.
+        stride: the first layer's.
+    """
+
+    numbers: int
+    deep: int
+    strides: tuple[int, int, int]
+    stride: int
+
+
+@dataclass(frozen=True)
+class TwoLayers:
+    """What the kernel does for a network.
+
+    Args:
+        second: the second layer's sizes.
+        first: what the first layer reads, for its weight gradient too; without it the second layer's input gradient is
+            given.
+    """
+
+    second: Problem
+    first: Image | None
+
+    @property
+    def warps(self) -> int:
+        """An even number; as few rows of pixels wait for a warp as sixteen leave waiting."""
+        turns = -(-self.second.H // MOST_WARPS)
+        return max(4, 2 * -(-self.second.H // turns // 2))
+
+    @property
+    def shared_bytes(self) -> int:
+        """As two_layers_backward.cu counts them."""
+        second, first = self.second, self.first
+        out_h, out_w = second.out
+        pitch, rows = second.O * second.p + 8, 9 * COLUMNS
+        u, beyond = second.H * second.W * ROWS * COLUMNS, (-out_w % 4) * ROWS * pitch
+        extra = sums = 0
+        if first is not None:
+            extra = second.H * second.W * (ROWS * COLUMNS + 8) + first.numbers
+            sums = self.warps * -(-9 * first.deep // 16) * 16 * (ROWS * COLUMNS + 8)
+        maps = out_h * out_w * ROWS * pitch + max(beyond, u + extra)
+        return 4 * (rows * pitch + max(maps, self.warps // 2 * rows * pitch + sums))
+
+    def source(self) -> str:
+        """The program."""
+        second, first = self.second, self.first
+        known = {
+            "WARPS": self.warps,
+            "H": second.H,
+            "W": second.W,
+            "OUT_WIDTH": second.O * second.p,
+        }
+        if first is not None:
+            known |= {
+                "IMAGE_N": first.deep,
+                "IMAGE_FLOATS": first.numbers,
+                "IMAGE_STRIDE": first.stride,
+                "IMAGE_DOWN": first.strides[0],
+                "IMAGE_ACROSS": first.strides[1],
+                "IMAGE_DEEP": first.strides[2],
+            }
+        lines = [f"#define {name} {value}" for name, value in known.items()]
+        check = f'static_assert(4 * SHARED_FLOATS == {self.shared_bytes}, "shared memory, here and in two_layers.py");'
+        return "\n".join([*lines, source_text("primitives.cu", "tf32.cu", "two_layers_backward.cu"), check])
+
+    def blocks(self, multiprocessors: int) -> int:
+        """For each network: no more than run at once, and no more than leave all with equally many images."""
+        most = max(1, multiprocessors // self.second.Z)
+        return -(-self.second.B // -(-self.second.B // most))
+
+
+def covers_second(problem: Problem, below: Pair) -> bool:
+    """Whether the kernel does a second layer.
+
+    Args:
+        problem: the sizes.
+        below: rows and columns of the input capsules that the squash below spans.
+    """
+    return (
+        _plain(problem)
+        and problem.geometry.stride == (1, 1)
+        and (problem.C, problem.m, problem.n) == (1, ROWS, COLUMNS)
+        and below == (ROWS, COLUMNS)
+        and problem.O * problem.p in OUT_COLUMNS
+    )
+
+
+def image_of(problem: Problem, u: Tensor) -> Image | None:
+    """What a first layer reads, for the kernel to do that layer as well; None where it does not.
+
+    It does one capsule of 32 numbers for each window of pixels.
+    """
+    down, across = problem.geometry.stride
+    if not _plain(problem) or down != across:
+        return None
+    if (problem.C, problem.m, problem.O, problem.p) != (1, 1, 1, ROWS * COLUMNS):
+        return None
+    Z, B, _, H, W, _, n = u.shape
+    numbers = n * H * W
+    of_network, of_image, _, of_row, of_column, _, of_number = u.stride()
+    axes = [each for each in ((H, of_row), (W, of_column), (n, of_number)) if each[0] > 1]
+    expected = 1
+    for size, step in sorted(axes, key=lambda axis: axis[1]):
+        if step != expected:
+            return None
+        expected *= size
+    whole = (B == 1 or of_image == numbers) and (Z == 1 or of_network == B * numbers)
+    if not whole or numbers % 4:  # copied 16 bytes at a time
+        return None
+    return Image(numbers, n, (of_row, of_column, of_number), down)
+
+
+def _plain(problem: Problem) -> bool:
+    geometry = problem.geometry
+    return (
+        problem.itemsize == 4
+        and (problem.kh, problem.kw) == KERNEL
+        and geometry.padding == (0, 0)
+        and geometry.dilation == (1, 1)
+        and problem.Z * problem.B > 0
+        and min(problem.out) > 0
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(layers: TwoLayers, device: torch.device) -> Kernel:
+    return make_kernel(layers.source(), NAME, device, shared=layers.shared_bytes, threads=32 * layers.warps)
+
+
+def launch(layers: TwoLayers, blocks: int, *arguments: Tensor | int | float) -> None:
+    """The kernel with `blocks` for each network; the arguments are two_layers_backward.cu's."""
+    device = next(each.device for each in arguments if isinstance(each, Tensor))
+    _kernel(layers, device)(blocks * layers.second.Z, *arguments)

@@ -1,0 +1,195 @@
+"""The gradients of a network's first two layers in one kernel: compiled on a GPU, emulated elsewhere."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+import torch
+from cuda_emulated import SHARED, emulated_two_layers
+
+from interpreted import DEVICE
+from purecaps import Layer, PCapsNet, create_model
+from purecaps.models.stack import ModelStack
+from purecaps.ops.cuda import two_layers
+from purecaps.ops.cuda.two_layers import TwoLayers, covers_second, image_of
+from purecaps.ops.geometry import Geometry
+from purecaps.ops.triton import stack
+from purecaps.ops.triton.problem import Problem
+from purecaps.testing import assert_close_in_norm
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+REGISTERS = 65536  # of a multiprocessor
+# Images, the first layer's stride, the second layer's capsules and their columns: sizes with a remainder everywhere.
+SHAPES = {
+    "gray": ((1, 13, 16), 2, (4, 16)),
+    "colour": ((3, 14, 16), 2, (4, 8)),
+    "every pixel": ((1, 8, 7), 1, (2, 16)),
+    "more rows than warps": ((1, 40, 8), 1, (8, 4)),
+}
+
+
+@pytest.fixture(autouse=True)
+def launched(monkeypatch):
+    """The calls of the kernel, one item each."""
+    calls, launch = [], two_layers.launch
+
+    def counted(layers, *given):
+        calls.append(layers)
+        (launch if DEVICE == "cuda" else emulated_two_layers)(layers, *given)
+
+    monkeypatch.setattr(two_layers, "launch", counted)
+    monkeypatch.setattr("purecaps.ops.triton.stack.product_precision", lambda precision: "tf32")
+    monkeypatch.setattr("purecaps.ops.triton.early.TOGETHER", True)
+    if DEVICE == "cpu":
+        monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
+        monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: SHARED)
+        # A block has several images.
+        monkeypatch.setattr("purecaps.ops.cuda.device.multiprocessors", lambda device: 3)
+    return calls
+
+
+def network(shape, impl="triton"):
+    in_shape, stride, (capsules, columns) = SHAPES[shape]
+    torch.manual_seed(0)
+    layers = [Layer(1, None, 32, stride=stride), Layer(capsules, 8, columns), Layer(None, columns, 4)]
+    return PCapsNet(layers, in_shape=in_shape, num_classes=3, impl=impl).to(DEVICE)
+
+
+def images(shape, batch=5):
+    return torch.rand(batch, *SHAPES[shape][0], generator=torch.Generator().manual_seed(1)).to(DEVICE)
+
+
+def gradients(model, pictures, *, of_pictures=False):
+    pictures = pictures.detach().requires_grad_(of_pictures)
+    loss = (model(pictures) - 0.1).square().sum()
+    return torch.autograd.grad(loss, [*model.parameters(), *([pictures] if of_pictures else [])])
+
+
+def assert_all_close(got, true):
+    for one, other in zip(got, true, strict=True):
+        assert_close_in_norm(one, other, 4e-3, "gradient")  # TF32 keeps 2^-10, and cuts
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_weight_gradients_of_both_layers_match_the_reference(shape, launched):
+    got = gradients(network(shape), images(shape))
+    assert [each.first is not None for each in launched] == [True]
+    assert_all_close(got, gradients(network(shape, "reference").double(), images(shape).double()))
+
+
+def test_where_images_need_a_gradient_the_first_layer_is_left_to_its_own_kernels(launched):
+    got = gradients(network("every pixel"), images("every pixel"), of_pictures=True)
+    assert [each.first for each in launched] == [None]
+    true = gradients(network("every pixel", "reference").double(), images("every pixel").double(), of_pictures=True)
+    assert_all_close(got, true)
+
+
+def test_pixels_whose_numbers_lie_side_by_side_are_read_where_they_are(launched):
+    colour = images("colour")
+    got = gradients(network("colour"), colour.contiguous(memory_format=torch.channels_last))
+    assert launched[0].first.strides[2] == 1
+    assert_all_close(got, gradients(network("colour"), colour))
+
+
+def test_images_with_gaps_between_them_are_left_to_the_first_layers_own_kernels(launched):
+    apart = images("every pixel", 10)[::2]
+    assert_all_close(gradients(network("every pixel"), apart), gradients(network("every pixel"), apart.clone()))
+    assert [each.first is None for each in launched] == [True, False]
+
+
+def test_networks_side_by_side_have_each_ones_gradients(launched):
+    networks = [network("every pixel") for _ in range(2)]
+    with torch.no_grad():
+        for parameter in networks[1].parameters():
+            parameter.mul_(0.7)
+    pictures = torch.stack([images("every pixel"), images("every pixel").flip(0)])
+    both = ModelStack(networks)
+    got = torch.autograd.grad(both.radii(pictures).square().sum(), list(both.parameters()))
+    assert len(launched) == 1
+    for index, one in enumerate(networks):
+        alone = torch.autograd.grad(one.radii(pictures[index]).square().sum(), list(one.parameters()))
+        assert_all_close([each[index] for each in got], alone)
+
+
+def test_capsules_of_zero_have_finite_gradients():
+    for gradient in gradients(network("every pixel"), torch.zeros_like(images("every pixel"))):
+        assert gradient.isfinite().all()
+
+
+def test_the_same_batch_gives_the_same_bits():
+    first, again = (gradients(network("every pixel"), images("every pixel")) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "half"])
+def test_other_precisions_are_left_to_the_layers_kernels(precision, launched, monkeypatch):
+    model, pictures = network("every pixel"), images("every pixel", 1)
+    if precision == "ieee":
+        monkeypatch.setattr("purecaps.ops.triton.stack.product_precision", lambda precision: "ieee")
+        gradients(model, pictures)
+    else:
+        with torch.autocast(DEVICE, torch.float16):
+            capsules = model.capsules(pictures)
+        capsules.sum().backward()
+    assert not launched
+
+
+SECOND = Problem(1, 2, 1, 13, 13, 4, 8, 3, 3, 4, 16, Geometry((1, 1), (0, 0), (1, 1)), (4, 16), 4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"C": 2},
+        {"m": 2},
+        {"n": 4},
+        {"O": 5},
+        {"p": 4},
+        {"kh": 5},
+        {"itemsize": 2},
+        {"geometry": Geometry((2, 2), (0, 0), (1, 1))},
+        {"geometry": Geometry((1, 1), (1, 1), (1, 1))},
+        {"geometry": Geometry((1, 1), (0, 0), (2, 2))},
+        {"B": 0},
+        {"H": 2},
+    ],
+    ids=str,
+)
+def test_another_second_layer_is_not_covered(change):
+    assert covers_second(SECOND, (4, 8))
+    assert not covers_second(replace(SECOND, **change), (4, 8))
+    assert not covers_second(SECOND, (1, 8)), "a squash of single rows"
+
+
+def test_a_first_layer_of_several_capsules_is_not_covered():
+    first = Problem(1, 2, 1, 28, 28, 1, 1, 3, 3, 1, 32, Geometry((2, 2), (0, 0), (1, 1)), (1, 32), 4)
+    u = torch.zeros(1, 2, 1, 28, 28, 1, 1)
+    assert image_of(first, u) is not None
+    assert image_of(replace(first, O=2, p=16), u) is None
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
+def test_the_compiler_finds_registers_for_all_threads(net, tmp_path):
+    layers = layers_of(net)
+    assert layers.shared_bytes <= SHARED
+    (tmp_path / "kernel.cu").write_text(layers.source())
+    options = ["-std=c++17", "-arch=sm_90", "-Xptxas=-v", "-cubin", "-o", tmp_path / "out"]
+    said = subprocess.run(["nvcc", *options, tmp_path / "kernel.cu"], capture_output=True, text=True, check=True).stderr
+    assert int(re.search(r"(\d+) bytes spill stores", said)[1]) <= 32, "a few pointers, outside of loops"
+    assert int(re.search(r"Used (\d+) registers", said)[1]) * 32 * layers.warps <= REGISTERS
+
+
+def layers_of(net):
+    model = create_model(net)
+    channels, height, width = model.in_shape
+    weights = [block.conv.weight for block in model.blocks[:2]]
+    geometries = [block.conv.geometry for block in model.blocks[:2]]
+    u = torch.zeros(1, 128, channels, height, width)[:, :, None].permute(0, 1, 2, 4, 5, 3)[..., None, :]
+    first = stack.problem_of(u, weights[0][None].squeeze(5), geometries[0])
+    inputs = torch.empty(1, 128, 1, *first.out, 4, 8)
+    return TwoLayers(stack.problem_of(inputs, weights[1][None].squeeze(5), geometries[1]), image_of(first, u))

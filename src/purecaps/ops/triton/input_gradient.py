@@ -197,6 +197,26 @@ def input_gradient_kernel(
     image = (z * B + b) * (OUT_H * OUT_W)
     grad_v_rows = grad_v_ptr + ((image + top * OUT_W + left) * M + m) * OP
 
+    rows = (((z * B + b) * H + h) * W + x) * (M * width) + m * width
+    u_columns = s * (STRIDE_W * M * width) + cn
+    if N == N_PAD:
+        u_columns = tl.max_contiguous(tl.multiple_of(u_columns, N), N)
+    offsets = rows[:, None] + u_columns[None, :]
+    mask = row_real[:, None]
+    if not whole:
+        mask = mask & column_real[None, :]
+    if SPAN > 1:
+        mask = mask & ((x + 0 * b)[:, None] + (s * STRIDE_W)[None, :] < W)
+    if ACTIVATED:
+        at_pixel, at_image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
+        at_h = first_h + at_pixel // wide * STRIDE_H
+        at_x = first_w + at_pixel % wide * (SPAN * STRIDE_W) + 0 * at_image
+        at, known = length_positions(
+            (z * B + at_image) * (H * W) + at_h * W + at_x, (at_image < B) & (at_h < H) & (at_x < W), part,
+            first_capsule, C, N_PAD, LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS, W - at_x, SPAN, STRIDE_W,
+        )  # fmt: skip
+        y = tl.load(u_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+        r = tl.load(r_ptr + at, mask=known, other=0.0)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     across = (count_w + pack - 1) // pack
     across_share = 1.0 / tl.maximum(across, 1)
@@ -245,26 +265,11 @@ def input_gradient_kernel(
         kernel = tl.load(w_at, mask=w_mask, other=0.0)
         total = tl.dot(grad_v, kernel, total, input_precision=PRECISION)
 
-    rows = (((z * B + b) * H + h) * W + x) * (M * width) + m * width
-    u_columns = s * (STRIDE_W * M * width) + cn
-    if N == N_PAD:
-        u_columns = tl.max_contiguous(tl.multiple_of(u_columns, N), N)
-    offsets = rows[:, None] + u_columns[None, :]
-    mask = row_real[:, None]
-    if not whole:
-        mask = mask & column_real[None, :]
-    if SPAN > 1:
-        mask = mask & ((x + 0 * b)[:, None] + (s * STRIDE_W)[None, :] < W)
     if ACTIVATED:
-        y = tl.load(u_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
-        pixel, image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
-        h = first_h + pixel // wide * STRIDE_H
-        x = first_w + pixel % wide * (SPAN * STRIDE_W) + 0 * image
-        at, known = length_positions(
-            (z * B + image) * (H * W) + h * W + x, (image < B) & (h < H) & (x < W), part, first_capsule, C, N_PAD,
-            LENGTH_ROWS, LENGTH_COLUMNS, COLUMNS, NORM_COLUMNS, W - x, SPAN, STRIDE_W,
-        )  # fmt: skip
-        r = tl.load(r_ptr + at, mask=known, other=0.0)
+        # Nothing but a layout: with `total` in it, y is brought to the registers that the tensor cores leave their sums
+        # in, and all that follows is done there. Else each step converts a whole tile through shared memory (twice the
+        # registers and four times the barriers). Where `total` is not finite, neither was the result without this.
+        y = y + total * 0.0
         exact: tl.constexpr = PRECISION == "ieee" and grad_v_ptr.dtype.element_ty == tl.float32
         total = activation_gradient(
             y, total, r, r, slope, True, False, ROWS, COLUMNS, NORM_ROWS, NORM_COLUMNS, exact

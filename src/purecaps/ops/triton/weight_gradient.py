@@ -103,16 +103,16 @@ def weight_gradient_kernel(
         left = pixel % OUT_W * STRIDE_W - PAD_W
         corner = top.to(tl.int64) * U_H + left.to(tl.int64) * U_W
         u_rows = u_ptr + z * u_z + b.to(tl.int64) * U_B + m.to(tl.int64) * U_M + corner
-        u_mask = row_real[:, None] & k_real[None, :]
+        u_mask = k_real[:, None] & row_real[None, :]
         if PAD_H > 0 or PAD_W > 0:
-            h = (top + 0 * b)[:, None] + (i * DILATION_H)[None, :]
-            x = (left + 0 * b)[:, None] + (j * DILATION_W)[None, :]
+            h = (i * DILATION_H)[:, None] + (top + 0 * b)[None, :]
+            x = (j * DILATION_W)[:, None] + (left + 0 * b)[None, :]
             u_mask = u_mask & (h >= 0) & (h < H) & (x >= 0) & (x < W)
-        seen = tl.load(u_rows[:, None] + u_columns[None, :], mask=u_mask, other=0.0)
+        seen = tl.load(u_rows[None, :] + u_columns[:, None], mask=u_mask, other=0.0)
         grad_v_rows = grad_v_ptr + (((z * B + b) * pixels + pixel) * M + m) * (O * P)
         mask = row_real[:, None] & column_real[None, :]
         grad_v = tl.load(grad_v_rows[:, None] + (o * P + p)[None, :], mask=mask, other=0.0)
-        total = tl.dot(tl.trans(seen), grad_v, total, input_precision=PRECISION)
+        total = tl.dot(seen, grad_v, total, input_precision=PRECISION)
 
     part = parts_ptr + split.to(tl.int64) * part_split + z * part_z
     at_row = i.to(tl.int64) * W_I + j.to(tl.int64) * W_J + c.to(tl.int64) * W_C + n.to(tl.int64) * W_N

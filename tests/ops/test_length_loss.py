@@ -49,6 +49,21 @@ def test_cross_entropy_matches(shape, smoothing):
     assert_matches(got, lambda s, t: length_cross_entropy(s, t, scale=20.0, label_smoothing=smoothing), r, targets)
 
 
+@pytest.mark.parametrize("networks", [1, 2])
+def test_known_ones_are_not_multiplied_by_and_a_multiple_of_them_is(networks):
+    shape = (networks, 3, 4, 1, 1)
+    r = radii(shape)
+    loss, _ = fused.margin_loss(r, labels(shape), 0.7, 0.2, 0.4)
+    (true,) = torch.autograd.grad(loss, r, torch.ones_like(loss), retain_graph=True)
+    (got,) = torch.autograd.grad(loss, r, fused.ones_of(loss), retain_graph=True)
+    (once_more,) = torch.autograd.grad(loss, r, fused.ones_of(loss), retain_graph=True)
+    assert torch.equal(got, true)
+    assert got.data_ptr() == once_more.data_ptr(), "expected the gradient as it was saved"
+    tripled = 3 * loss
+    (scaled,) = torch.autograd.grad(tripled, r, fused.ones_of(tripled))
+    torch.testing.assert_close(scaled, 3 * true)
+
+
 def test_capsules_of_no_length_have_finite_gradients():
     r = torch.zeros(1, 3, 4, 1, 1, device=DEVICE, requires_grad=True)
     loss, _ = fused.cross_entropy(r, torch.tensor([[0, 1, 2]], device=DEVICE), 10.0, 0.0)

@@ -12,6 +12,7 @@ from purecaps.data.loader import DeviceLoader
 from purecaps.data.random import key
 from purecaps.models.stack import ModelStack
 from purecaps.ops import triton as fused
+from purecaps.ops.triton.length_loss import ones_of
 from purecaps.train import adversary
 from purecaps.train.checkpoint import State
 from purecaps.train.loss import loss_and_mistakes
@@ -249,7 +250,7 @@ def update(
     """
     loss, wrong = (measure or loss_and_mistakes)(state.model, images, labels, recipe, step)
     state.optimiser.zero_grad(set_to_none=True)
-    loss.backward(torch.ones_like(loss))
+    loss.backward(ones_of(loss))
     if recipe.grad_clip:
         clip_gradients(state.model, recipe.grad_clip, stacked=isinstance(state.model, ModelStack))
     state.optimiser.step()

@@ -70,8 +70,37 @@ def _gradient(ctx: Any, grad_loss: Tensor | None, *_: Any) -> tuple[Tensor | Non
     if grad_loss is None:
         return None, None, None, None
     (grad,) = ctx.saved_tensors
-    scaled = grad * grad_loss.view(-1, 1, 1, 1)
-    return scaled.unflatten(2, ctx.size).movedim(4, 2), None, None, None
+    if not _is_ones(grad_loss):
+        grad = grad * grad_loss.view(-1, 1, 1, 1)
+    return grad.unflatten(2, ctx.size).movedim(4, 2), None, None, None
+
+
+_ones: dict[tuple[torch.device, torch.Size], Tensor] = {}
+
+
+def ones_of(loss: Tensor) -> Tensor:
+    """What `loss.backward` is to begin with: ones that are known as such, so that nothing is multiplied by them.
+
+    In a captured step two kernels less, one that writes them and one that multiplies.
+    """
+    key = (loss.device, loss.shape)
+    if key not in _ones:
+        ones = torch.ones_like(loss)
+        if loss.is_cuda and torch.cuda.is_current_stream_capturing():  # not there before the graph is replayed
+            return ones
+        _ones[key] = ones
+    return _ones[key]
+
+
+def _is_ones(gradient: Tensor) -> bool:
+    """Whether these are ones of `ones_of`, or a view of them."""
+    if type(gradient) is not Tensor or torch.compiler.is_compiling():
+        return False
+    try:
+        place = gradient.data_ptr()
+    except RuntimeError:  # a wrapper of torch.func has no memory
+        return False
+    return any(each.data_ptr() == place for each in _ones.values() if each.device == gradient.device)
 
 
 length_loss.register_autograd(_gradient, setup_context=_context)

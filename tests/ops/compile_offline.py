@@ -74,10 +74,9 @@ for specs in (("affine:degrees=5", "shift:1", "flip"), ("crop:7,padding=1", "cut
     loader = DeviceLoader(split, 4, seed=(1, 2), augment=parse(specs))
     loader._take_fused(loader.epoch_order(0), torch.tensor(3), *loader._kernel_plan)
 
-weights = [torch.zeros(700), torch.zeros(3, 4)]
-adam_kernel.launch_adam(
-    weights, weights, weights, weights, torch.tensor(1.0), torch.tensor(0.1), (0.9, 0.999), 1e-8, 0.1
-)
+weights, counts = [torch.zeros(700), torch.zeros(3, 4)], [torch.tensor(1.0), torch.tensor(1.0)]
+ticket = torch.tensor(0, dtype=torch.int32)
+adam_kernel.launch_adam(weights, weights, weights, weights, counts, ticket, torch.tensor(0.1), (0.9, 0.999), 1e-8, 0.1)
 losses, mistakes, step = torch.zeros(10, 3), torch.zeros(3, dtype=torch.int64), torch.tensor(0)
 tally_kernel.launch_tally(losses[0], mistakes, losses, mistakes, step, torch.tensor(0.1), torch.zeros(5))
 

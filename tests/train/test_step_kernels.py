@@ -45,7 +45,7 @@ def test_one_launch_takes_the_steps_of_torchs_adam(monkeypatch):
     monkeypatch.setattr("torch.optim.AdamW.step", None)
     taken(optimiser, ours, 3, first=1)
     torch.testing.assert_close(ours, plain, rtol=2e-6, atol=2e-6)
-    assert optimiser.state[ours[0]]["step"].item() == 4
+    assert [optimiser.state[each]["step"].item() for each in ours] == [4, 4, 4]
 
 
 def test_the_first_steps_of_a_long_average_keep_their_digits(monkeypatch):

@@ -27,7 +27,6 @@ class AdamW(torch.optim.AdamW):
 
         for group in self.param_groups:
             parameters = group["params"]
-            torch._foreach_add_([self.state[each]["step"] for each in parameters], 1)
             for first in range(0, len(parameters), MOST_AT_ONCE):
                 part = parameters[first : first + MOST_AT_ONCE]
                 launch_adam(
@@ -35,13 +34,21 @@ class AdamW(torch.optim.AdamW):
                     [each.grad for each in part],
                     [self.state[each]["exp_avg"] for each in part],
                     [self.state[each]["exp_avg_sq"] for each in part],
-                    self.state[part[0]]["step"],
+                    [self.state[each]["step"] for each in part],
+                    self._ticket(group["lr"].device),
                     group["lr"],
                     group["betas"],
                     group["eps"],
                     group["weight_decay"],
                 )
         return None
+
+    def _ticket(self, device: torch.device) -> Tensor:
+        """A counter of each optimiser's own: two of them may run at once."""
+        tickets: dict[torch.device, Tensor] = self.__dict__.setdefault("_tickets", {})
+        if device not in tickets:
+            tickets[device] = torch.zeros((), dtype=torch.int32, device=device)
+        return tickets[device]
 
     def _takes(self, group: dict[str, Any]) -> bool:
         rate = group["lr"]

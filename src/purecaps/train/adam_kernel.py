@@ -22,7 +22,8 @@ def adam_kernel(
     gradients,
     means,
     squares,
-    step_ptr,
+    steps,
+    ticket_ptr,
     rate_ptr,
     eps,
     decay,
@@ -34,13 +35,16 @@ def adam_kernel(
     COUNTS: tl.constexpr,
     NUMBERS: tl.constexpr,
 ):
-    """STARTS has each parameter's first program, COUNTS how many numbers it has."""
+    """STARTS has each parameter's first program, COUNTS how many numbers it has.
+
+    The program that finishes last counts the step: all others have read it by then.
+    """
     program = tl.program_id(0)
     rate = tl.load(rate_ptr)
+    step = tl.load(steps[0]) + 1
     # In float64: 1 - beta^step loses most of its digits in float32.
-    step = tl.load(step_ptr).to(tl.float64)
-    start1 = (1 - tl.exp(step * LOG_BETA1)).to(tl.float32)
-    start2 = tl.sqrt(1 - tl.exp(step * LOG_BETA2)).to(tl.float32)
+    start1 = (1 - tl.exp(step.to(tl.float64) * LOG_BETA1)).to(tl.float32)
+    start2 = tl.sqrt(1 - tl.exp(step.to(tl.float64) * LOG_BETA2)).to(tl.float32)
     for index in tl.static_range(len(STARTS)):
         if (program >= STARTS[index]) & (program < STARTS[index] + (COUNTS[index] + NUMBERS - 1) // NUMBERS):
             at = (program - STARTS[index]) * NUMBERS + tl.arange(0, NUMBERS)
@@ -56,6 +60,11 @@ def adam_kernel(
             tl.store(means[index] + at, mean, mask=mask)
             tl.store(squares[index] + at, square, mask=mask)
             tl.store(parameters[index] + at, value, mask=mask)
+    tl.debug_barrier()
+    if tl.atomic_add(ticket_ptr, 1) == tl.num_programs(0) - 1:
+        for index in tl.static_range(len(steps)):
+            tl.store(steps[index], step)
+        tl.store(ticket_ptr, 0)
 
 
 def launch_adam(
@@ -63,13 +72,17 @@ def launch_adam(
     gradients: Sequence[Tensor],
     means: Sequence[Tensor],
     squares: Sequence[Tensor],
-    step: Tensor,
+    steps: Sequence[Tensor],
+    ticket: Tensor,
     rate: Tensor,
     betas: tuple[float, float],
     eps: float,
     decay: float,
 ) -> None:
-    """One step in place. All tensors of one parameter are float32, dense and laid out alike; `step` counts from 1."""
+    """One step in place. All tensors of one parameter are float32, dense and laid out alike.
+
+    `steps` has the steps taken so far, the same number for each parameter; `ticket` is an int32 zero, before and after.
+    """
     counts = tuple(parameter.numel() for parameter in parameters)
     starts, programs = [], 0
     for count in counts:
@@ -80,7 +93,8 @@ def launch_adam(
         tuple(gradients),
         tuple(means),
         tuple(squares),
-        step,
+        tuple(steps),
+        ticket,
         rate,
         eps,
         decay,

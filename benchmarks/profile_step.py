@@ -1,7 +1,7 @@
 """Which kernels does a training step spend its time in? One CUDA graph of it, as torch's profiler sees it.
 
     PYTHONPATH=src python benchmarks/profile_step.py OUT.json [--models pcapsnet0,pcapsnet4] [--precision tf32]
-        [--seeds 10] [--streams 3] [--together]
+        [--seeds 10] [--streams 1] [--apart]
 
 Needs a CUDA device. For each network the step of benchmarks/train_step.py, everything included: its time without the
 profiler; for each kernel how often it runs, for how long, and how long nothing else ran beside it; and one step as a
@@ -153,9 +153,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="networks side by side")
     parser.add_argument("--streams", type=int, default=stack.STREAMS, help="for weight gradients")
     parser.add_argument("--priority", type=int, default=0, help="of the stream that the step is captured on")
-    parser.add_argument("--together", action="store_true", help="the first two layers' gradients by one kernel (TF32)")
+    parser.add_argument("--apart", action="store_true", help="the first two layers' gradients by two kernels")
     options = parser.parse_args()
-    stack.STREAMS, early.TOGETHER = options.streams, options.together
+    stack.STREAMS, early.TOGETHER = options.streams, not options.apart
     device = torch.device("cuda")
     torch.cuda.graph.default_capture_stream = torch.cuda.Stream(priority=options.priority)
     rows = []

@@ -263,7 +263,7 @@ def test_work_beside_waits_for_what_came_before_and_is_waited_for(monkeypatch, s
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    beside = stack.Beside(torch.device("cuda"))
+    beside = stack.Beside(torch.device("cuda"), streams)
     beside.join()
     assert told == [], "expected no wait for a stream that was given nothing"
     for number in range(2):

@@ -19,8 +19,8 @@ from purecaps.ops.triton.problem import Problem, as_rows
 if TYPE_CHECKING:
     from purecaps.ops.triton.stack import Beside
 
-# Off until it has been timed on a GPU beside the kernels of each layer: benchmarks/profile_step.py --together.
-TOGETHER = False
+# Whether to: benchmarks/profile_step.py --apart times a step without.
+TOGETHER = True
 
 
 def early_layers(u: Tensor, problems: Sequence[Problem], below: Pair, precision: str, need_u: bool) -> TwoLayers | None:

@@ -21,9 +21,9 @@ from purecaps.ops.triton.problem import Problem, as_logical, as_rows, checked, p
 
 # The widest capsules of an input that one program of the input gradient holds.
 MOST_COLUMNS = 128
-# Beside the current one. With one, each weight gradient waits for the one before, and a step of pcapsnet2 ends with
-# 25 us of them alone; with more they could run beside each other (benchmarks/profile_step.py --streams).
-STREAMS = 1
+# For weight gradients, beside the current one. With one stream each of them waits for the one before, and a step of
+# pcapsnet2 ends with 25 us of them alone (benchmarks/profile_step.py --streams).
+STREAMS = 3
 
 
 class Layer(NamedTuple):
@@ -96,20 +96,18 @@ def stack_forward(
     from purecaps.ops.triton.forward import launch_forward
 
     rounding = product_precision(precision)
-    beside = Beside(u.device)
-    # Kernels are prepared on the second stream: each layer waits for its own only.
+    # Kernels are prepared in their order on a second stream: each layer waits for its own only.
+    beside = Beside(u.device, 1)
     cast = [w if w.dtype == u.dtype else torch.empty_like(w, dtype=u.dtype) for w in weights]
     ready = [
         None if into is w else beside.run(functools.partial(into.copy_, w))
         for w, into in zip(weights, cast, strict=True)
     ]
     turned = [_turned(w, u.dtype, turn and index > 0) for index, w in enumerate(weights)]
-    for w, into in zip(weights, turned, strict=True):
-        if into.numel():
-            beside.run(functools.partial(into.copy_, w))
     ys: list[Tensor] = []
     rs: list[Tensor] = []
-    for index, layer in enumerate(_decoded(numbers, slopes)):
+    layers = _decoded(numbers, slopes)
+    for index, layer in enumerate(layers):
         if index:
             u = _input_of(ys[-1], weights[index])
         kernel = cast[index].squeeze(5)
@@ -119,6 +117,11 @@ def stack_forward(
         assert r is not None
         ys.append(y)
         rs.append(r)
+        if index == min(1, len(layers) - 1):
+            # For the backward pass: not beside the first layers, which fill the device and would be held up.
+            for w, into in zip(weights, turned, strict=True):
+                if into.numel():
+                    beside.run(functools.partial(into.copy_, w))
     beside.join()
     return [*ys, *rs, *turned]
 
@@ -173,7 +176,7 @@ def stack_backward(
         for given, w, layer in zip(inputs, weights, layers, strict=True)
     ]
     gradients = [memory.empty_as(w) for w in weights]
-    beside = Beside(u.device)
+    beside = Beside(u.device, STREAMS)
     kept = [launch_activation_gradient(ys[-1], rs[-1], grad_y, grad_r, problems[-1], layers[-1].slope)]
     early = None
     if len(layers) > 1 and turned[1].numel():
@@ -264,8 +267,8 @@ class Beside:
     Whatever it writes must have been allocated before on the current stream, and be held until `join`.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._streams = _other_streams(device, STREAMS) if device.type == "cuda" else ()
+    def __init__(self, device: torch.device, streams: int) -> None:
+        self._streams = _other_streams(device, streams) if device.type == "cuda" else ()
         self._given = 0
         self._held: list[Tensor] = []
 

@@ -33,12 +33,15 @@ extern "C" void launch(const PIXEL* images, const u32* weights, const float* bia
 
 
 TWO_LAYERS_ENTRY = """
-extern "C" void launch(const float* gradient_out, const float* weights, const float* input, const float* lengths,
-                       const float* images, float* gradient, float* parts, float* first_parts, int batch, int blocks,
+extern "C" void launch(const Number* gradient_out, const Number* weights, const Number* input, const float* lengths,
+                       const Number* images, Number* gradient, float* parts, float* first_parts, int batch, int blocks,
                        float slope, int grid) {
     static struct {
-        const float *gradient_out, *weights, *input, *lengths, *images;
-        float *gradient, *parts, *first_parts;
+        const Number *gradient_out, *weights, *input;
+        const float* lengths;
+        const Number* images;
+        Number* gradient;
+        float *parts, *first_parts;
         int batch, blocks;
         float slope;
     } given;

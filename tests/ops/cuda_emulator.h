@@ -207,6 +207,7 @@ void run(Function kernel, int count, int bytes, int grid) {
 using emulator::any_of_warp;
 using emulator::begin_copy;
 using emulator::end_group;
+using emulator::half_of;
 using emulator::multiply;
 using emulator::wait_for_copies;
 inline uint32_t pack(float low, float high) { return emulator::narrowed(low) | emulator::narrowed(high) << 16; }

@@ -164,7 +164,7 @@ class Layout:
         flags = [("BYTES_IN", bytes_in), ("CLASS_OUT", classes_out), ("BFLOAT16", self.dtype == torch.bfloat16)]
         lines = [f"#define {name} {value}" for name, value in known.items()]
         lines += [f"#define {name}" for name, yes in flags if yes]
-        text = source_text("primitives.cu", "network.cu").replace(MAPS, self._maps_code())
+        text = source_text("primitives.cu", "halves.cu", "network.cu").replace(MAPS, self._maps_code())
         return "\n".join([*lines, text, self._layers_code()])
 
     def _maps_code(self) -> str:

@@ -16,22 +16,14 @@
 #ifndef EMULATED
 #ifdef BFLOAT16
 #define OPERANDS "f32.bf16.bf16.f32"
-#define PACKED "bf16x2"
 #else
 #define OPERANDS "f32.f16.f16.f32"
-#define PACKED "f16x2"
 #endif
 
 // c += a b: rows of a are the thread's group and that plus 8, k its pairs; see the PTX manual, mma.m16n8k16.
 DEVICE void multiply(float (&c)[4], Four a, u32 b0, u32 b1) {
     asm("mma.sync.aligned.m16n8k16.row.col." OPERANDS " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-}
-
-DEVICE u32 pack(float low, float high) {
-    u32 both;
-    asm("cvt.rn." PACKED ".f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
 }
 
 DEVICE float rsqrt_fast(float x) {

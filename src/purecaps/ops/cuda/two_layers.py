@@ -21,6 +21,11 @@ NAME = "two_layers_backward"
 KERNEL, ROWS, COLUMNS = (3, 3), 4, 8  # what is covered: of kernels, and of the second layer's input capsules
 OUT_COLUMNS = (32, 64)  # numbers of all output capsules' rows, (o, p)
 MOST_WARPS = 16
+FLAGS = {
+    torch.float32: [],
+    torch.float16: ["#define HALVES"],
+    torch.bfloat16: ["#define HALVES", "#define BFLOAT16"],
+}
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,12 @@ class TwoLayers:
         second: the second layer's sizes.
         first: what the first layer reads, for its weight gradient too; without it the second layer's input gradient is
             given.
+        dtype: of maps, images and the second layer's kernel.
     """
 
     second: Problem
     first: Image | None
+    dtype: torch.dtype
 
     @property
     def warps(self) -> int:
@@ -91,9 +98,11 @@ class TwoLayers:
                 "IMAGE_ACROSS": first.strides[1],
                 "IMAGE_DEEP": first.strides[2],
             }
-        lines = [f"#define {name} {value}" for name, value in known.items()]
+        lines = [f"#define {name} {value}" for name, value in known.items()] + FLAGS[self.dtype]
         check = f'static_assert(4 * SHARED_FLOATS == {self.shared_bytes}, "shared memory, here and in two_layers.py");'
-        return "\n".join([*lines, source_text("primitives.cu", "tf32.cu", "two_layers_backward.cu"), check])
+        return "\n".join(
+            [*lines, source_text("primitives.cu", "halves.cu", "tf32.cu", "two_layers_backward.cu"), check]
+        )
 
     def blocks(self, multiprocessors: int) -> int:
         """For each network: no more than run at once, and no more than leave all with equally many images."""
@@ -137,7 +146,7 @@ def image_of(problem: Problem, u: Tensor) -> Image | None:
             return None
         expected *= size
     whole = (B == 1 or of_image == numbers) and (Z == 1 or of_network == B * numbers)
-    if not whole or numbers % 4:  # copied 16 bytes at a time
+    if not whole or numbers * problem.itemsize % 16:  # copied 16 bytes at a time
         return None
     return Image(numbers, n, (of_row, of_column, of_number), down)
 
@@ -145,8 +154,7 @@ def image_of(problem: Problem, u: Tensor) -> Image | None:
 def _plain(problem: Problem) -> bool:
     geometry = problem.geometry
     return (
-        problem.itemsize == 4
-        and (problem.kh, problem.kw) == KERNEL
+        (problem.kh, problem.kw) == KERNEL
         and geometry.padding == (0, 0)
         and geometry.dilation == (1, 1)
         and problem.Z * problem.B > 0

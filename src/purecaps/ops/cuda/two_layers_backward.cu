@@ -3,7 +3,8 @@
 //
 // The second layer's rows (c, n) have 8 numbers, four rows m to a pixel. One block has an image: its input map u and the
 // gradient G of its output lie whole in shared memory, because each of nine kernel positions reads them again, and from
-// the cache that took most of the time. Numbers that are products' operands are cut to TF32 by the product itself.
+// the cache that took most of the time. Numbers that are products' operands are cut to TF32 by the product itself. With
+// HALVES maps and kernels are halves in memory and floats here: TF32 has all their digits.
 //
 // Input gradient: a warp has a row of pixels. With 8 columns a product would be short, so the three kernel positions of
 // a kernel row stand side by side as 24 columns: of the gradient G at x they make what it brings to the pixels x, x + 1
@@ -17,6 +18,11 @@
 // all of its output capsules, (o, p). An image has IMAGE_FLOATS numbers, IMAGE_N to a pixel; IMAGE_DOWN,
 // IMAGE_ACROSS and IMAGE_DEEP are how far apart neighbours lie.
 
+#ifdef HALVES
+typedef u16 Number;
+#else
+typedef float Number;
+#endif
 constexpr int THREADS = 32 * WARPS, ROWS = 4, WIDTH = 8;
 constexpr int OUT_H = H - 2, OUT_W = W - 2, PIXELS = H * W, OUT_PIXELS = OUT_H * OUT_W, WEIGHTS = 9 * WIDTH * OUT_WIDTH;
 constexpr int TILES = (OUT_W + 3) / 4, ACROSS = (W + 1) / 2;  // tiles of 4 pixels in a row of G; pairs of pixels in one of u
@@ -45,6 +51,30 @@ DEVICE void begin_rows(float* shared, const float* global) {
     for (int i = thread_number(); i < COUNT * PIECES; i += THREADS)
         begin_copy(shared + i / PIECES * PITCH + i % PIECES * 4, global + i * 4);
 }
+
+// Of halves, which the copying engine cannot make floats of: several loads of a thread are under way at once instead.
+template <int COUNT, int LENGTH, int PITCH>
+DEVICE void begin_rows(float* shared, const u16* global) {
+    constexpr int PIECES = LENGTH / 8, AT_ONCE = 4;
+    for (int first = thread_number(); first < COUNT * PIECES; first += AT_ONCE * THREADS) {
+        Four words[AT_ONCE];
+        UNROLL for (int each = 0; each < AT_ONCE; each++) {
+            const int i = smaller(first + each * THREADS, COUNT * PIECES - 1);
+            words[each] = *(const Four*)(global + i * 8);
+        }
+        UNROLL for (int each = 0; each < AT_ONCE; each++) {
+            const int i = first + each * THREADS;
+            const Four w = words[each];
+            if (i >= COUNT * PIECES) continue;
+            Quad* to = (Quad*)(shared + i / PIECES * PITCH + i % PIECES * 8);
+            to[0] = Quad{half_of(w.x, 0), half_of(w.x, 1), half_of(w.y, 0), half_of(w.y, 1)};
+            to[1] = Quad{half_of(w.z, 0), half_of(w.z, 1), half_of(w.w, 0), half_of(w.w, 1)};
+        }
+    }
+}
+
+DEVICE void put(float* to, Pair two) { *(Pair*)to = two; }
+DEVICE void put(u16* to, Pair two) { *(u32*)to = pack(two.x, two.y); }
 
 // The way back through squash and leaky ReLU; the same arithmetic as activation_gradient in ops/triton/parts.py, without
 // its exact variant: with e = exp(-r), f = (1 - e) / r and what follows from it, by series where differences cancel.
@@ -79,8 +109,9 @@ DEVICE float sum_of_pixel(float x) {
 DEVICE constexpr int real_tile(int tile) { return tile < 0 ? 0 : tile < TILES ? tile : TILES - 1; }
 
 // A row of the input gradient, on through the activation that made the input.
+template <class To>
 DEVICE void row_gradient(int y, const float* kernels, const float* g, const float* u, const float* lengths,
-                         float* gradient, float slope) {
+                         To* gradient, float slope) {
     const int lane = thread_number() & 31, group = lane >> 2, quad = lane & 3;
     const int odd = group >> 2;  // of the pixels 2 q and 2 q + 1 the thread has the second
     float length[ACROSS];
@@ -124,7 +155,7 @@ DEVICE void row_gradient(int y, const float* kernels, const float* g, const floa
         const Pair value = *(const Pair*)(u + row * WIDTH + 2 * quad);
         const Activation back(length[q], sum_of_pixel(value.x * sum[0] + value.y * sum[1]));
         const Pair out = {back(value.x, sum[0], slope), back(value.y, sum[1], slope)};
-        if (real) *(Pair*)(gradient + row / ROWS * PIXEL_PITCH + row % ROWS * WIDTH + 2 * quad) = out;
+        if (real) put(gradient + row / ROWS * PIXEL_PITCH + row % ROWS * WIDTH + 2 * quad, out);
     }
 }
 
@@ -245,8 +276,8 @@ DEVICE void add_first(const float* sums, float* part, bool first) {
 
 // `blocks` have the images of a network; `batch` is how many it has. Parts of gradients: rows (position, n), columns
 // (o, p), for each block and network.
-KERNEL two_layers_backward(const float* gradient_out, const float* weights, const float* input, const float* lengths,
-                           const float* images, float* gradient, float* parts, float* first_parts, int batch, int blocks,
+KERNEL two_layers_backward(const Number* gradient_out, const Number* weights, const Number* input, const float* lengths,
+                           const Number* images, Number* gradient, float* parts, float* first_parts, int batch, int blocks,
                            float slope) {
     float* kernels = (float*)shared_memory();
     float *g = kernels + KERNEL_FLOATS, *u = g + G_FLOATS, *sums = g;
@@ -261,7 +292,7 @@ KERNEL two_layers_backward(const float* gradient_out, const float* weights, cons
         float *map = u + U_FLOATS, *pixels = map + MAP_FLOATS;
         begin_rows<1, IMAGE_FLOATS, IMAGE_FLOATS>(pixels, images + image * IMAGE_FLOATS);
 #else
-        float* map = gradient + image * (PIXELS * ROWS * WIDTH);
+        Number* map = gradient + image * (PIXELS * ROWS * WIDTH);
 #endif
         end_group();
         wait_for_copies<0>();

@@ -33,14 +33,14 @@ def early_layers(u: Tensor, problems: Sequence[Problem], below: Pair, precision:
         precision: of float32 products.
         need_u: the gradient of u is asked for.
     """
-    if not TOGETHER or precision != "tf32" or u.dtype != torch.float32:
+    if not TOGETHER or u.dtype not in two_layers.FLAGS or (u.dtype == torch.float32 and precision != "tf32"):
         return None
     if not two_layers.covers_second(problems[1], below) or cuda_device.missing(u.device):
         return None
     aligned = u.data_ptr() % 16 == 0
     image = two_layers.image_of(problems[0], u) if aligned and not need_u else None
     shared = cuda_device.shared_memory(u.device)
-    for layers in (TwoLayers(problems[1], image), TwoLayers(problems[1], None)):
+    for layers in (TwoLayers(problems[1], image, u.dtype), TwoLayers(problems[1], None, u.dtype)):
         if layers.shared_bytes <= shared:
             return layers
     return None
@@ -78,7 +78,7 @@ def launch_early(
     rows = as_rows(input)
     parts = memory.empty((blocks, gradients[1].numel()), torch.float32, device)
     if layers.first is None:
-        given, first_parts = memory.empty(tuple(rows.shape), torch.float32, device), parts
+        given, first_parts = memory.empty(tuple(rows.shape), u.dtype, device), parts
     else:
         given, first_parts = rows, memory.empty((blocks, gradients[0].numel()), torch.float32, device)
     beside.hold(parts, first_parts)

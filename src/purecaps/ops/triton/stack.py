@@ -94,36 +94,51 @@ def stack_forward(
 ) -> list[Tensor]:
     """All layers' capsules y, all their lengths r, and with `turn` all kernels as the backward pass reads them best."""
     from purecaps.ops.triton.forward import launch_forward
+    from purecaps.ops.triton.kernel_copies import can_copy, can_turn, copy_kernels, turn_kernels
 
     rounding = product_precision(precision)
-    # Kernels are prepared in their order on a second stream: each layer waits for its own only.
+    layers = _decoded(numbers, slopes)
     beside = Beside(u.device, 1)
     cast = [w if w.dtype == u.dtype else torch.empty_like(w, dtype=u.dtype) for w in weights]
-    ready = [
-        None if into is w else beside.run(functools.partial(into.copy_, w))
-        for w, into in zip(weights, cast, strict=True)
-    ]
+    beside.wait_for(_copied(weights, cast, can_copy, copy_kernels, beside))
     turned = [_turned(w, u.dtype, turn and index > 0) for index, w in enumerate(weights)]
     ys: list[Tensor] = []
     rs: list[Tensor] = []
-    layers = _decoded(numbers, slopes)
     for index, layer in enumerate(layers):
         if index:
             u = _input_of(ys[-1], weights[index])
+        if index == len(layers) - 1:
+            # For the backward pass: beside the last layer, which has few programs. Others fill the device.
+            _copied(weights, turned, can_turn, turn_kernels, beside)
         kernel = cast[index].squeeze(5)
         problem = checked(problem_of(u, kernel, layer.geometry, layer.norm))
-        beside.wait_for(ready[index])
         y, r = launch_forward(u, kernel, problem, layer.slope, rounding, activate=True)
         assert r is not None
         ys.append(y)
         rs.append(r)
-        if index == min(1, len(layers) - 1):
-            # For the backward pass: not beside the first layers, which fill the device and would be held up.
-            for w, into in zip(weights, turned, strict=True):
-                if into.numel():
-                    beside.run(functools.partial(into.copy_, w))
     beside.join()
     return [*ys, *rs, *turned]
+
+
+def _copied(
+    weights: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    covers: Callable[[Tensor], bool],
+    together: Callable[[Sequence[Tensor], Sequence[Tensor]], None],
+    beside: Beside,
+) -> torch.cuda.Event | None:
+    """Copies kernels into targets that are others and not empty: `together` what is covered, what is not one by one."""
+    pairs = [(w, into) for w, into in zip(weights, targets, strict=True) if into is not w and into.numel()]
+    covered = [pair for pair in pairs if covers(pair[0])]
+
+    def copy() -> None:
+        if covered:
+            together(*zip(*covered, strict=True))
+        for w, into in pairs:
+            if not covers(w):
+                into.copy_(w)
+
+    return beside.run(copy) if pairs else None
 
 
 def _turned(w: Tensor, dtype: torch.dtype, wanted: bool) -> Tensor:

@@ -25,6 +25,7 @@ import torch
 
 from purecaps.experiments.run import versions, write_json
 from purecaps.ops.triton import early, stack
+from purecaps.train import step as train_step
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.step import GraphStepper
 from train_step import WINDOW, first_losses, make_loader, make_state, milliseconds, recipe_for
@@ -152,12 +153,13 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="tf32")
     parser.add_argument("--seeds", type=int, default=1, help="networks side by side")
     parser.add_argument("--streams", type=int, default=stack.STREAMS, help="for weight gradients")
-    parser.add_argument("--priority", type=int, default=0, help="of the stream that the step is captured on")
+    parser.add_argument(
+        "--priority", type=int, default=train_step.PRIORITY, help="of the stream the step is captured on"
+    )
     parser.add_argument("--apart", action="store_true", help="the first two layers' gradients by two kernels")
     options = parser.parse_args()
-    stack.STREAMS, early.TOGETHER = options.streams, not options.apart
+    stack.STREAMS, early.TOGETHER, train_step.PRIORITY = options.streams, not options.apart, options.priority
     device = torch.device("cuda")
-    torch.cuda.graph.default_capture_stream = torch.cuda.Stream(priority=options.priority)
     rows = []
     for name in options.models.split(","):
         row = profiled(name, options.precision, options.seeds, device)

@@ -27,6 +27,9 @@ KeepGoing = Callable[[int], bool]
 LossFunction = Callable[[nn.Module, Tensor, Tensor, Recipe, "int | Tensor | None"], tuple[Tensor, Tensor]]
 
 _WARM_UP = 3
+# Of the stream that a step is captured on: above the streams of weight gradients (ops/triton/stack.py), for which no
+# other kernel waits.
+PRIORITY = -1
 
 
 class Stepper(Protocol):
@@ -178,7 +181,7 @@ class GraphStepper:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         self.state.optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(priority=PRIORITY)):
             self._body()
         _put_back(self.state, self._step, before)
         return graph

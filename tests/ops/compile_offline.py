@@ -12,9 +12,11 @@ from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Geometry
 from purecaps.ops.triton import (
     activation_gradient,
+    ahead,
     autograd,
     forward,
     input_gradient,
+    kernel_copies,
     length_loss,
     length_loss_kernel,
     stack,
@@ -26,18 +28,27 @@ from purecaps.ops.triton.plan import planned
 from purecaps.ops.triton.tile import Tile
 from purecaps.train import adam_kernel, tally_kernel
 
+
+def tell(each):
+    """A kernel's name, its shared memory, whether it is launched ahead and whether it waits."""
+    metadata, waits = each.made.metadata, "griddepcontrol.wait" in each.made.asm["ptx"]
+    sys.stdout.write(f"{each.name} {metadata.shared} {metadata.launch_pdl:d} {waits:d}\n")
+
+
 for module, name in (
     (forward, "forward_kernel"),
     (activation_gradient, "activation_gradient_kernel"),
     (input_gradient, "input_gradient_kernel"),
     (weight_gradient, "weight_gradient_kernel"),
     (sum_parts, "sum_parts_kernel"),
+    (kernel_copies, "kernel_copies_kernel"),
     (length_loss_kernel, "length_loss_kernel"),
     (batch_kernel, "batch_kernel"),
     (adam_kernel, "adam_kernel"),
     (tally_kernel, "tally_kernel"),
 ):
-    catch(module, name, lambda each: sys.stdout.write(f"{each.name} {each.made.metadata.shared}\n"))
+    catch(module, name, tell)
+ahead._knows = lambda device: True
 
 for dtype, precision, padding in ((torch.float32, "tf32", 0), (torch.bfloat16, "ieee", 1)):
     u = torch.zeros(40, 11, 11, 4, 4, 16, dtype=dtype).permute(0, 4, 1, 2, 3, 5)[None]

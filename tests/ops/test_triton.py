@@ -307,8 +307,10 @@ def test_the_compiler_takes_the_kernels_too(tmp_path):
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     compiled = [line.split() for line in done.stdout.splitlines()]
-    assert len({name for name, _ in compiled}) == 9
-    assert all(int(shared) <= 227 * 1024 for _, shared in compiled), "expected tiles that fit an H200's shared memory"
+    assert len({name for name, *_ in compiled}) == 10
+    assert all(int(shared) <= 227 * 1024 for _, shared, *_ in compiled), "expected tiles that fit an H200's memory"
+    for name, _, ahead, waits in compiled:
+        assert (ahead, waits) == (("0", "0") if name == "batch_kernel" else ("1", "1"))
 
 
 # C, O, n, p, H, stride of pcapsnet0, pcapsnet2 and pcapsnet4

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+
 NUMBERS = 512
 
 
@@ -34,12 +36,14 @@ def adam_kernel(
     STARTS: tl.constexpr,
     COUNTS: tl.constexpr,
     NUMBERS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """STARTS has each parameter's first program, COUNTS how many numbers it has.
 
     The program that finishes last counts the step: all others have read it by then.
     """
     program = tl.program_id(0)
+    wait_for_inputs(AHEAD)
     rate = tl.load(rate_ptr)
     step = tl.load(steps[0]) + 1
     # In float64: 1 - beta^step loses most of its digits in float32.
@@ -105,5 +109,6 @@ def launch_adam(
         STARTS=tuple(starts),
         COUNTS=counts,
         NUMBERS=NUMBERS,
+        **launched_ahead(rate.device),
         num_warps=4,
     )

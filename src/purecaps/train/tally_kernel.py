@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+
 
 @triton.jit
 def tally_kernel(
@@ -20,9 +22,11 @@ def tally_kernel(
     NETWORKS: tl.constexpr,
     PADDED: tl.constexpr,
     WINDOW: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     each = tl.arange(0, PADDED)
     mask = each < NETWORKS
+    wait_for_inputs(AHEAD)
     step = tl.load(step_ptr)
     loss = tl.load(loss_ptr + each, mask=mask, other=0.0)
     tl.store(losses_ptr + step % WINDOW * NETWORKS + each, loss, mask=mask)
@@ -48,5 +52,6 @@ def launch_tally(
         NETWORKS=networks,
         PADDED=triton.next_power_of_2(networks),
         WINDOW=losses.shape[0],
+        **launched_ahead(loss.device),
         num_warps=1,
     )

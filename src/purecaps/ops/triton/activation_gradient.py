@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_rows
 from purecaps.ops.triton.plan import plan
 from purecaps.ops.triton.problem import Problem, as_rows, capsule_constants, stride_z
@@ -44,6 +45,7 @@ def activation_gradient_kernel(
     HAS_GRAD_R: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     capsules: tl.constexpr = COLUMNS // P_PAD
     column_blocks: tl.constexpr = (O + capsules - 1) // capsules
@@ -61,6 +63,7 @@ def activation_gradient_kernel(
     mask = ((pixel < pixels) & (m < M))[:, None] & ((o < O) & (p < P))[None, :]
     rows = ((z * pixels + pixel) * M + m) * (O * P)
     offsets = rows[:, None] + (o * P + p)[None, :]
+    wait_for_inputs(AHEAD)
     y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
 
     _, image, part = tile_rows(0, first_pixel, ROWS // NORM_ROWS, ROWS // M_PAD, M_PAD // NORM_ROWS)
@@ -124,6 +127,7 @@ def launch_activation_gradient(
             HAS_GRAD_R=grad_r is not None,
             ROWS=tile.rows,
             COLUMNS=tile.columns,
+            **launched_ahead(grad_v.device),
             num_warps=tile.warps,
         )
     return grad_v

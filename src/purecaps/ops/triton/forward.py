@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import (
     divided,
     length_and_factor,
@@ -88,6 +89,7 @@ def forward_kernel(
     ACTIVATE: tl.constexpr,
     BYTES: tl.constexpr,
     PRECISION: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     width: tl.constexpr = C * N
     seen_w: tl.constexpr = KW + (SPAN - 1) * STRIDE_W
@@ -129,6 +131,7 @@ def forward_kernel(
     column_real = (o < O) & (p < P)
     w_columns = w_ptr + z * w_z + o.to(tl.int64) * W_O + p * W_P
 
+    wait_for_inputs(AHEAD)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, length, INNER):
         k = start + tl.arange(0, INNER)
@@ -260,6 +263,7 @@ def launch_forward(
             ACTIVATE=activate,
             BYTES=u.dtype == torch.uint8,
             PRECISION=precision,
+            **launched_ahead(u.device),
             num_warps=tile.warps,
             num_stages=tile.stages,
         )

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import (
     activation_gradient,
     divided,
@@ -145,6 +146,7 @@ def input_gradient_kernel(
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     PRECISION: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """ACTIVATED goes on through the activation that made u; columns are whole capsules then, N_PAD wide each."""
     width: tl.constexpr = C * N
@@ -207,6 +209,7 @@ def input_gradient_kernel(
         mask = mask & column_real[None, :]
     if SPAN > 1:
         mask = mask & ((x + 0 * b)[:, None] + (s * STRIDE_W)[None, :] < W)
+    wait_for_inputs(AHEAD)
     if ACTIVATED:
         at_pixel, at_image, part = tile_rows(first_pixel, first_image, ROWS // NORM_ROWS, IMAGES, M_PAD // NORM_ROWS)
         at_h = first_h + at_pixel // wide * STRIDE_H
@@ -344,6 +347,7 @@ def launch_input_gradient(
         COLUMNS=tile.columns,
         INNER=tile.inner,
         PRECISION=precision,
+        **launched_ahead(grad_v.device),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

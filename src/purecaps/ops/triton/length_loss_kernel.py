@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import squash_factor
 
 
@@ -26,6 +27,7 @@ def length_loss_kernel(
     MARGIN: tl.constexpr,
     IMAGES: tl.constexpr,
     COLUMNS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """One program a network goes through its whole batch, so that the mean needs no second launch.
 
@@ -37,6 +39,7 @@ def length_loss_kernel(
     real_class = (k < CLASSES)[None, :]
     losses = tl.zeros((IMAGES,), tl.float32)
     wrongs = tl.zeros((IMAGES,), tl.int32)
+    wait_for_inputs(AHEAD)
     for first in range(0, batch, IMAGES):
         inside = first + image < batch
         mask = inside[:, None] & real_class
@@ -95,5 +98,6 @@ def launch_length_loss(
         MARGIN=margin,
         IMAGES=images,
         COLUMNS=columns,
+        **launched_ahead(r.device),
         num_warps=8,
     )

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import divided
 from purecaps.ops.triton.plan import FILL
 from purecaps.ops.triton.problem import power_of_two
@@ -32,10 +33,12 @@ def sum_parts_kernel(
     TURNED: tl.constexpr,
     NUMBERS: tl.constexpr,
     PARTS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     at = tl.program_id(0) * NUMBERS + tl.arange(0, NUMBERS)
     z = tl.program_id(1).to(tl.int64)
     own = tl.num_programs(1)  # networks
+    wait_for_inputs(AHEAD)
     total = tl.zeros((NUMBERS,), dtype=tl.float32)
     for first in range(0, splits, PARTS):
         part = first + tl.arange(0, PARTS)
@@ -97,5 +100,6 @@ def _launch(parts: Tensor, total: Tensor, count: int, networks: int, turned: dic
         TURNED=bool(turned),
         NUMBERS=numbers,
         PARTS=wide,
+        **launched_ahead(parts.device),
         num_warps=4,
     )

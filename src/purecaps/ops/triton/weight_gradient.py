@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton import memory
+from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
 from purecaps.ops.triton.parts import tile_rows
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, constants, stride_z
@@ -66,6 +67,7 @@ def weight_gradient_kernel(
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     PRECISION: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     width: tl.constexpr = C * N
     length: tl.constexpr = KH * KW * width
@@ -93,6 +95,7 @@ def weight_gradient_kernel(
     column_real = (o < O) & (p < P)
 
     image_blocks = (B + IMAGES - 1) // IMAGES
+    wait_for_inputs(AHEAD)
     total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for step in range(steps):
         block = split * steps + step
@@ -158,6 +161,7 @@ def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: P
         COLUMNS=tile.columns,
         INNER=tile.inner,
         PRECISION=precision,
+        **launched_ahead(u.device),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

@@ -1,12 +1,13 @@
 """Which kernels does a training step spend its time in? One CUDA graph of it, as torch's profiler sees it.
 
     PYTHONPATH=src python benchmarks/profile_step.py OUT.json [--models pcapsnet0,pcapsnet4] [--precision tf32]
-        [--seeds 10] [--streams 1] [--apart]
+        [--seeds 10] [--streams 1] [--apart] [--narrow] [--in-turn]
 
 Needs a CUDA device. For each network the step of benchmarks/train_step.py, everything included: its time without the
 profiler; for each kernel how often it runs, for how long, and how long nothing else ran beside it; and one step as a
 timeline, launch by launch, with its stream. What is alone on the device is what the step waits for. Kernels of one name
-are told apart by their place in the step: "forward_kernel 2" is the second layer's.
+are told apart by their place in the step: "forward_kernel 2" is the second layer's. A kernel that is launched ahead
+(ops/triton/ahead.py) counts its waiting for the one before as its own time: --in-turn launches none ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 
 from purecaps.experiments.run import versions, write_json
-from purecaps.ops.triton import early, stack
+from purecaps.ops.triton import ahead, early, stack
 from purecaps.train import step as train_step
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.step import GraphStepper
@@ -140,6 +141,9 @@ def profiled(name: str, precision: str, seeds: int, device: torch.device) -> dic
         "seeds": seeds,
         "streams": stack.STREAMS,
         "together": early.TOGETHER,
+        "narrow": early.NARROW,
+        "ahead": ahead.AHEAD,
+        "priority": train_step.PRIORITY,
         "ms": ms,
         "kernels": table(steps),
         "timeline": [asdict(each) for each in steps[len(steps) // 2]],
@@ -157,8 +161,13 @@ def main() -> None:
         "--priority", type=int, default=train_step.PRIORITY, help="of the stream the step is captured on"
     )
     parser.add_argument("--apart", action="store_true", help="the first two layers' gradients by two kernels")
+    parser.add_argument(
+        "--narrow", action="store_true", help="the first two layers' by one kernel in pcapsnet2 and 3 too"
+    )
+    parser.add_argument("--in-turn", action="store_true", help="no kernel is launched before the one ahead has ended")
     options = parser.parse_args()
     stack.STREAMS, early.TOGETHER, train_step.PRIORITY = options.streams, not options.apart, options.priority
+    early.NARROW, ahead.AHEAD = options.narrow, not options.in_turn
     device = torch.device("cuda")
     rows = []
     for name in options.models.split(","):

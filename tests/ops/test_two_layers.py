@@ -22,12 +22,15 @@ from purecaps.testing import assert_close_in_norm
 pytestmark = pytest.mark.usefixtures("kernels")
 
 REGISTERS = 65536  # of a multiprocessor
-# Images, the first layer's stride, the second layer's capsules and their columns: sizes with a remainder everywhere.
+# Images, the first layer's stride, the second layer's rows, capsules and their columns: with a remainder everywhere.
 SHAPES = {
-    "gray": ((1, 13, 16), 2, (4, 16)),
-    "colour": ((3, 14, 16), 2, (4, 8)),
-    "every pixel": ((1, 8, 7), 1, (2, 16)),
-    "more rows than warps": ((1, 40, 8), 1, (8, 4)),
+    "gray": ((1, 13, 16), 2, (8, 4, 16)),
+    "colour": ((3, 14, 16), 2, (8, 4, 8)),
+    "every pixel": ((1, 8, 7), 1, (8, 2, 16)),
+    "more rows than warps": ((1, 40, 8), 1, (8, 8, 4)),
+    "narrow": ((1, 13, 16), 2, (4, 1, 8)),
+    "narrow inside": ((3, 14, 16), 2, (4, 2, 16)),
+    "narrow outside": ((1, 8, 8), 1, (8, 2, 8)),
 }
 
 
@@ -42,6 +45,7 @@ def launched(monkeypatch):
 
     monkeypatch.setattr(two_layers, "launch", counted)
     monkeypatch.setattr("purecaps.ops.triton.stack.product_precision", lambda precision: "tf32")
+    monkeypatch.setattr("purecaps.ops.triton.early.NARROW", True)
     if DEVICE == "cpu":
         monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
         monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: SHARED)
@@ -51,9 +55,9 @@ def launched(monkeypatch):
 
 
 def network(shape, impl="triton"):
-    in_shape, stride, (capsules, columns) = SHAPES[shape]
+    in_shape, stride, (rows, capsules, columns) = SHAPES[shape]
     torch.manual_seed(0)
-    layers = [Layer(1, None, 32, stride=stride), Layer(capsules, 8, columns), Layer(None, columns, 4)]
+    layers = [Layer(1, None, 4 * rows, stride=stride), Layer(capsules, rows, columns), Layer(None, columns, 4)]
     return PCapsNet(layers, in_shape=in_shape, num_classes=3, impl=impl).to(DEVICE)
 
 
@@ -84,11 +88,29 @@ def test_weight_gradients_of_both_layers_match_the_reference(shape, launched):
     assert_all_close(got, gradients(network(shape, "reference").double(), images(shape).double()), WITH_KINK)
 
 
-def test_where_images_need_a_gradient_the_first_layer_is_left_to_its_own_kernels(launched):
-    got = gradients(network("every pixel"), images("every pixel"), of_pictures=True)
+@pytest.mark.parametrize("shape", ["every pixel", "narrow"])
+def test_where_images_need_a_gradient_the_first_layer_is_left_to_its_own_kernels(shape, launched):
+    got = gradients(network(shape), images(shape), of_pictures=True)
     assert [each.first for each in launched] == [None]
-    true = gradients(network("every pixel", "reference").double(), images("every pixel").double(), of_pictures=True)
+    true = gradients(network(shape, "reference").double(), images(shape).double(), of_pictures=True)
     assert_all_close(got, true, WITH_KINK)
+
+
+def test_narrow_layers_have_several_blocks_on_a_multiprocessor(launched, monkeypatch):
+    monkeypatch.setattr("purecaps.ops.cuda.device.multiprocessors", lambda device: 1)
+    got = gradients(network("narrow"), images("narrow"))
+    assert [(each.at_once, each.blocks(1)) for each in launched] == [(3, 3)]
+    assert_all_close(got, gradients(network("narrow", "reference").double(), images("narrow").double()), WITH_KINK)
+
+
+@pytest.mark.parametrize(
+    ("net", "networks", "batch", "expected"),
+    [("pcapsnet2", 1, 128, 1), ("pcapsnet2", 10, 128, 3), ("pcapsnet2", 1, 300, 2), ("pcapsnet0", 10, 128, 1)],
+)
+def test_blocks_share_a_multiprocessor_where_there_are_images_and_memory_for_them(net, networks, batch, expected):
+    layers = layers_of(net, batch)
+    layers = replace(layers, second=replace(layers.second, Z=networks)).side_by_side(SHARED, 132)
+    assert layers.at_once == expected
 
 
 # Triton's interpreter multiplies the bit patterns of bfloat16.
@@ -151,27 +173,32 @@ def test_the_same_batch_gives_the_same_bits():
 
 
 @pytest.mark.parametrize("of_pictures", [False, True])
+@pytest.mark.parametrize("net", ["pcapsnet2", "pcapsnet4"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_halves_bring_the_same_as_floats_of_their_values(dtype, of_pictures):
+def test_halves_bring_the_same_as_floats_of_their_values(dtype, net, of_pictures):
     """Bit for bit: TF32 has all digits of a half."""
-    wide = layers_of("pcapsnet4", batch=2)
-    layers = replace(wide, dtype=dtype, first=None if of_pictures else wide.first)
+    layers = layers_of(net, batch=2)
+    layers = replace(layers, first=None if of_pictures else layers.first)
     second, (height, width) = layers.second, layers.second.out
+    n, columns, pixels = second.n, second.O * second.p, create_model(net).in_shape
     generator = torch.Generator().manual_seed(0)
 
     def halves(*shape):
         return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
-    rows, columns = (2, second.H, second.W, 4, 8), second.O * second.p
-    maps = [halves(2, height, width, 4, columns), halves(9, 8, columns), halves(*rows)]
-    lengths, pixels = halves(2, second.H, second.W).float().abs(), halves(2, 24, 24, 3)
+    grad_v, kernel, rows = (
+        halves(2, height, width, 4, columns),
+        halves(9, n, columns),
+        halves(2, second.H, second.W, 4, n),
+    )
+    lengths, images = halves(2, second.H, second.W).float().abs(), halves(2, *pixels)
 
     def found(number):
-        parts = torch.empty(2, 9 * 8 * columns, device=DEVICE), torch.empty(2, 27 * 32, device=DEVICE)
-        gradient = torch.zeros(rows, device=DEVICE, dtype=number)
-        given = [each.to(number) for each in (*maps, lengths, pixels)]
-        given[3] = lengths
-        two_layers.launch(replace(layers, dtype=number), 2, *given, gradient, *parts, 2, 2, 0.1)
+        parts = torch.empty(2, 9 * n * columns, device=DEVICE), torch.empty(2, 9 * pixels[0] * 4 * n, device=DEVICE)
+        gradient = torch.zeros(rows.shape, device=DEVICE, dtype=number)
+        maps = [each.to(number) for each in (grad_v, kernel, rows, images)]
+        given = (*maps[:3], lengths, maps[3], gradient, *parts)
+        two_layers.launch(replace(layers, dtype=number), 2, *given, 2, 2, 0.1)
         return parts[0], gradient if of_pictures else parts[1]
 
     (weights, other), (true, true_other) = found(dtype), found(torch.float32)
@@ -195,7 +222,7 @@ SECOND = Problem(1, 2, 1, 13, 13, 4, 8, 3, 3, 4, 16, Geometry((1, 1), (0, 0), (1
         {"m": 2},
         {"n": 4},
         {"O": 5},
-        {"p": 4},
+        {"p": 5},
         {"kh": 5},
         {"geometry": Geometry((2, 2), (0, 0), (1, 1))},
         {"geometry": Geometry((1, 1), (1, 1), (1, 1))},
@@ -220,15 +247,17 @@ def test_a_first_layer_of_several_capsules_is_not_covered():
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("net", ["pcapsnet0", "pcapsnet4"])
-def test_the_compiler_finds_registers_for_all_threads(net, dtype, tmp_path):
-    layers = replace(layers_of(net), dtype=dtype)
+@pytest.mark.parametrize(
+    ("net", "batch"), [("pcapsnet0", 128), ("pcapsnet2", 128), ("pcapsnet2", 1280), ("pcapsnet4", 256)]
+)
+def test_the_compiler_finds_registers_for_all_threads(net, batch, dtype, tmp_path):
+    layers = replace(layers_of(net, batch), dtype=dtype).side_by_side(SHARED, 132)
     assert layers.shared_bytes <= SHARED
     (tmp_path / "kernel.cu").write_text(layers.source())
     options = ["-std=c++17", "-arch=sm_90", "-Xptxas=-v", "-cubin", "-o", tmp_path / "out"]
     said = subprocess.run(["nvcc", *options, tmp_path / "kernel.cu"], capture_output=True, text=True, check=True).stderr
     assert int(re.search(r"(\d+) bytes spill stores", said)[1]) <= 32, "a few pointers, outside of loops"
-    assert int(re.search(r"Used (\d+) registers", said)[1]) * 32 * layers.warps <= REGISTERS
+    assert int(re.search(r"Used (\d+) registers", said)[1]) * 32 * layers.warps * layers.at_once <= REGISTERS
 
 
 def layers_of(net, batch=128):
@@ -238,7 +267,7 @@ def layers_of(net, batch=128):
     geometries = [block.conv.geometry for block in model.blocks[:2]]
     u = torch.zeros(1, batch, channels, height, width)[:, :, None].permute(0, 1, 2, 4, 5, 3)[..., None, :]
     first = stack.problem_of(u, weights[0][None].squeeze(5), geometries[0])
-    inputs = torch.empty(1, batch, 1, *first.out, 4, 8)
+    inputs = torch.empty(1, batch, 1, *first.out, 4, weights[1].shape[5])
     return TwoLayers(
         stack.problem_of(inputs, weights[1][None].squeeze(5), geometries[1]), image_of(first, u), torch.float32
     )

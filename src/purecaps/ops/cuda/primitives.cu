@@ -11,7 +11,10 @@ struct alignas(8) Two { u32 x, y; };
 #ifndef EMULATED
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
-#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+#ifndef BLOCKS_AT_ONCE  // on a multiprocessor
+#define BLOCKS_AT_ONCE 1
+#endif
+#define KERNEL extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_AT_ONCE)
 
 DEVICE float exp2_fast(float x) {
     float y;

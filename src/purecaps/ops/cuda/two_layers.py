@@ -7,7 +7,7 @@ this kernel saves: every map is read once, into shared memory. See two_layers_ba
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,9 +18,13 @@ from purecaps.ops.geometry import Pair
 from purecaps.ops.triton.problem import Problem
 
 NAME = "two_layers_backward"
-KERNEL, ROWS, COLUMNS = (3, 3), 4, 8  # what is covered: of kernels, and of the second layer's input capsules
-OUT_COLUMNS = (32, 64)  # numbers of all output capsules' rows, (o, p)
+KERNEL, ROWS, COLUMNS = (3, 3), 4, (4, 8)  # what is covered: of kernels, and of the second layer's input capsules
+OUT_COLUMNS = (8, 16, 32, 64)  # numbers of all output capsules' rows, (o, p)
+WIDTH = 8  # a row of a capsule in shared memory
 MOST_WARPS = 16
+# Blocks of a multiprocessor where there are images for as many: one waits for its maps while others multiply.
+MOST_AT_ONCE, REGISTERS, LEAST_REGISTERS = 3, 65536, 80
+RESERVED = 1024  # bytes of shared memory that the device keeps of each block's
 FLAGS = {
     torch.float32: [],
     torch.float16: ["#define HALVES"],
@@ -54,16 +58,29 @@ class TwoLayers:
         first: what the first layer reads, for its weight gradient too; without it the second layer's input gradient is
             given.
         dtype: of maps, images and the second layer's kernel.
+        at_once: blocks of a multiprocessor.
     """
 
     second: Problem
     first: Image | None
     dtype: torch.dtype
+    at_once: int = 1
+
+    def side_by_side(self, shared: int, multiprocessors: int) -> TwoLayers:
+        """The same with as many blocks of a multiprocessor as fit in `shared` bytes and have images."""
+        images = self.second.Z * self.second.B
+        for count in range(min(MOST_AT_ONCE, images // multiprocessors), 1, -1):
+            more = replace(self, at_once=count)
+            fits = count * (more.shared_bytes + RESERVED) <= shared + RESERVED
+            if fits and count * 32 * more.warps * LEAST_REGISTERS <= REGISTERS:
+                return more
+        return self
 
     @property
     def warps(self) -> int:
-        """An even number; as few rows of pixels wait for a warp as sixteen leave waiting."""
-        turns = -(-self.second.H // MOST_WARPS)
+        """An even number; as few rows of pixels wait for a warp as sixteen leave waiting, or eight where blocks share."""
+        most = MOST_WARPS if self.at_once == 1 else MOST_WARPS // 2
+        turns = -(-self.second.H // most)
         return max(4, 2 * -(-self.second.H // turns // 2))
 
     @property
@@ -71,22 +88,26 @@ class TwoLayers:
         """As two_layers_backward.cu counts them."""
         second, first = self.second, self.first
         out_h, out_w = second.out
-        pitch, rows = second.O * second.p + 8, 9 * COLUMNS
-        u, beyond = second.H * second.W * ROWS * COLUMNS, (-out_w % 4) * ROWS * pitch
+        columns = second.O * second.p
+        pitch, rows = columns if columns % 16 == 8 else columns + 8, 9 * WIDTH
+        u, beyond = second.H * second.W * ROWS * WIDTH, (-out_w % 4) * ROWS * pitch
         extra = sums = 0
         if first is not None:
-            extra = second.H * second.W * (ROWS * COLUMNS + 8) + first.numbers
-            sums = self.warps * -(-9 * first.deep // 16) * 16 * (ROWS * COLUMNS + 8)
+            extra = second.H * second.W * (ROWS * WIDTH + 8) + first.numbers
+            sums = self.warps * -(-9 * first.deep // 16) * 16 * (ROWS * WIDTH + 8)
         maps = out_h * out_w * ROWS * pitch + max(beyond, u + extra)
-        return 4 * (rows * pitch + max(maps, self.warps // 2 * rows * pitch + sums))
+        splits = self.warps // (2 if columns >= 32 else 1)
+        return 4 * (rows * pitch + max(maps, splits * rows * pitch + sums))
 
     def source(self) -> str:
         """The program."""
         second, first = self.second, self.first
         known = {
             "WARPS": self.warps,
+            "BLOCKS_AT_ONCE": self.at_once,
             "H": second.H,
             "W": second.W,
+            "REAL_WIDTH": second.n,
             "OUT_WIDTH": second.O * second.p,
         }
         if first is not None:
@@ -106,7 +127,7 @@ class TwoLayers:
 
     def blocks(self, multiprocessors: int) -> int:
         """For each network: no more than run at once, and no more than leave all with equally many images."""
-        most = max(1, multiprocessors // self.second.Z)
+        most = max(1, self.at_once * multiprocessors // self.second.Z)
         return -(-self.second.B // -(-self.second.B // most))
 
 
@@ -120,8 +141,9 @@ def covers_second(problem: Problem, below: Pair) -> bool:
     return (
         _plain(problem)
         and problem.geometry.stride == (1, 1)
-        and (problem.C, problem.m, problem.n) == (1, ROWS, COLUMNS)
-        and below == (ROWS, COLUMNS)
+        and (problem.C, problem.m) == (1, ROWS)
+        and problem.n in COLUMNS
+        and below == (ROWS, problem.n)
         and problem.O * problem.p in OUT_COLUMNS
     )
 
@@ -129,12 +151,12 @@ def covers_second(problem: Problem, below: Pair) -> bool:
 def image_of(problem: Problem, u: Tensor) -> Image | None:
     """What a first layer reads, for the kernel to do that layer as well; None where it does not.
 
-    It does one capsule of 32 numbers for each window of pixels.
+    It does one capsule, of 16 or 32 numbers, for each window of pixels.
     """
     down, across = problem.geometry.stride
     if not _plain(problem) or down != across:
         return None
-    if (problem.C, problem.m, problem.O, problem.p) != (1, 1, 1, ROWS * COLUMNS):
+    if (problem.C, problem.m, problem.O) != (1, 1, 1) or problem.p not in (ROWS * n for n in COLUMNS):
         return None
     Z, B, _, H, W, _, n = u.shape
     numbers = n * H * W

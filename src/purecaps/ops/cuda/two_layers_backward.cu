@@ -1,7 +1,8 @@
 // The gradients of a network's first two layers in one kernel: of the second layer's kernels and input, from there through
 // the first layer's activation, and, with IMAGE_N, of the first layer's kernels.
 //
-// The second layer's rows (c, n) have 8 numbers, four rows m to a pixel. One block has an image: its input map u and the
+// The second layer's rows (c, n) have 8 numbers, or 4, which stand as 8 here with zeros behind them; four rows m make a
+// pixel. One block has an image: its input map u and the
 // gradient G of its output lie whole in shared memory, because each of nine kernel positions reads them again, and from
 // the cache that took most of the time. Numbers that are products' operands are cut to TF32 by the product itself. With
 // HALVES maps and kernels are halves in memory and floats here: TF32 has all their digits.
@@ -14,8 +15,8 @@
 // Weight gradients: k is pixels times m, or pixels for the first layer. Warps share out the pixels, and their sums are
 // added up in shared memory, in order; those of blocks by sum_parts.py.
 //
-// Sizes come from two_layers.py as constants before this text. H, W: of the second layer's input; OUT_WIDTH: columns of
-// all of its output capsules, (o, p). An image has IMAGE_FLOATS numbers, IMAGE_N to a pixel; IMAGE_DOWN,
+// Sizes come from two_layers.py as constants before this text. H, W: of the second layer's input; REAL_WIDTH: its rows'
+// numbers; OUT_WIDTH: columns of all of its output capsules, (o, p). An image has IMAGE_FLOATS numbers, IMAGE_N to a pixel; IMAGE_DOWN,
 // IMAGE_ACROSS and IMAGE_DEEP are how far apart neighbours lie.
 
 #ifdef HALVES
@@ -24,19 +25,21 @@ typedef u16 Number;
 typedef float Number;
 #endif
 constexpr int THREADS = 32 * WARPS, ROWS = 4, WIDTH = 8;
-constexpr int OUT_H = H - 2, OUT_W = W - 2, PIXELS = H * W, OUT_PIXELS = OUT_H * OUT_W, WEIGHTS = 9 * WIDTH * OUT_WIDTH;
+constexpr int OUT_H = H - 2, OUT_W = W - 2, PIXELS = H * W, OUT_PIXELS = OUT_H * OUT_W;
+constexpr int WEIGHTS = 9 * REAL_WIDTH * OUT_WIDTH;
 constexpr int TILES = (OUT_W + 3) / 4, ACROSS = (W + 1) / 2;  // tiles of 4 pixels in a row of G; pairs of pixels in one of u
-constexpr int SPLITS = WARPS / 2, OWN_COLUMNS = OUT_WIDTH / 16;
-static_assert(WARPS % 2 == 0 && OUT_WIDTH % 32 == 0, "the weight gradient's share of a warp");
+// The second layer's weight gradient: where its columns are many, two warps share them.
+constexpr int SHARES = OUT_WIDTH >= 32 ? 2 : 1, SPLITS = WARPS / SHARES, OWN_COLUMNS = OUT_WIDTH / (8 * SHARES);
+static_assert(WARPS % SHARES == 0 && OUT_WIDTH % (8 * SHARES) == 0, "the weight gradient's share of a warp");
 
-// Rows of G lie 8 beyond a multiple of 32 apart, so that 4 threads of k and 8 of rows or columns find different banks;
-// so do those pixels of the input gradient that stay here, 32 numbers each.
-constexpr int G_PITCH = OUT_WIDTH + 8;
+// Rows of G lie 8 or 24 beyond a multiple of 32 apart, so that 4 threads of k and 8 of rows or columns find different
+// banks; so do those pixels of the input gradient that stay here, 32 numbers each.
+constexpr int G_PITCH = OUT_WIDTH % 16 == 8 ? OUT_WIDTH : OUT_WIDTH + 8;
 #ifdef IMAGE_N
-constexpr int PIXEL_PITCH = ROWS * WIDTH + 8, MAP_FLOATS = PIXELS * PIXEL_PITCH;
+constexpr int MAP_WIDTH = WIDTH, PIXEL_PITCH = ROWS * WIDTH + 8, MAP_FLOATS = PIXELS * PIXEL_PITCH;
 constexpr int FIRST_ROWS = 9 * IMAGE_N, FIRST_TILES = (FIRST_ROWS + 15) / 16, IMAGE_SIZE = IMAGE_FLOATS;
 #else
-constexpr int PIXEL_PITCH = ROWS * WIDTH, MAP_FLOATS = 0, FIRST_TILES = 0, IMAGE_SIZE = 0;
+constexpr int MAP_WIDTH = REAL_WIDTH, PIXEL_PITCH = ROWS * REAL_WIDTH, MAP_FLOATS = 0, FIRST_TILES = 0, IMAGE_SIZE = 0;
 #endif
 constexpr int most(int a, int b) { return a > b ? a : b; }
 constexpr int KERNEL_FLOATS = 9 * WIDTH * G_PITCH, G_FLOATS = OUT_PIXELS * ROWS * G_PITCH, U_FLOATS = PIXELS * ROWS * WIDTH;
@@ -45,32 +48,44 @@ constexpr int SUM_FLOATS = SPLITS * 9 * WIDTH * G_PITCH, FIRST_SUM_FLOATS = WARP
 constexpr int MAPS_FLOATS = G_FLOATS + most(BEYOND, U_FLOATS + MAP_FLOATS + IMAGE_SIZE);
 constexpr int SHARED_FLOATS = KERNEL_FLOATS + most(MAPS_FLOATS, SUM_FLOATS + FIRST_SUM_FLOATS);
 
-template <int COUNT, int LENGTH, int PITCH>
+// Where four numbers of rows of LENGTH lie, of which GROUP in a row have room for WIDTH.
+template <int LENGTH, int PITCH, int GROUP>
+DEVICE float* place(float* shared, int quad) {
+    const int row = quad / (LENGTH / 4), column = quad % (LENGTH / 4) * 4;
+    return shared + (row / GROUP * WIDTH + row % GROUP) * PITCH + column;
+}
+
+template <int COUNT, int LENGTH, int PITCH, int GROUP>
 DEVICE void begin_rows(float* shared, const float* global) {
-    constexpr int PIECES = LENGTH / 4;
-    for (int i = thread_number(); i < COUNT * PIECES; i += THREADS)
-        begin_copy(shared + i / PIECES * PITCH + i % PIECES * 4, global + i * 4);
+    for (int i = thread_number(); i < COUNT * LENGTH / 4; i += THREADS)
+        begin_copy(place<LENGTH, PITCH, GROUP>(shared, i), global + i * 4);
 }
 
 // Of halves, which the copying engine cannot make floats of: several loads of a thread are under way at once instead.
-template <int COUNT, int LENGTH, int PITCH>
+template <int COUNT, int LENGTH, int PITCH, int GROUP>
 DEVICE void begin_rows(float* shared, const u16* global) {
-    constexpr int PIECES = LENGTH / 8, AT_ONCE = 4;
-    for (int first = thread_number(); first < COUNT * PIECES; first += AT_ONCE * THREADS) {
-        Four words[AT_ONCE];
-        UNROLL for (int each = 0; each < AT_ONCE; each++) {
-            const int i = smaller(first + each * THREADS, COUNT * PIECES - 1);
-            words[each] = *(const Four*)(global + i * 8);
-        }
-        UNROLL for (int each = 0; each < AT_ONCE; each++) {
+    constexpr int PIECES = COUNT * LENGTH / 8, LOADS = 4;
+    for (int first = thread_number(); first < PIECES; first += LOADS * THREADS) {
+        Four words[LOADS];
+        UNROLL for (int each = 0; each < LOADS; each++)
+            words[each] = *(const Four*)(global + 8 * smaller(first + each * THREADS, PIECES - 1));
+        UNROLL for (int each = 0; each < LOADS; each++) {
             const int i = first + each * THREADS;
             const Four w = words[each];
-            if (i >= COUNT * PIECES) continue;
-            Quad* to = (Quad*)(shared + i / PIECES * PITCH + i % PIECES * 8);
-            to[0] = Quad{half_of(w.x, 0), half_of(w.x, 1), half_of(w.y, 0), half_of(w.y, 1)};
-            to[1] = Quad{half_of(w.z, 0), half_of(w.z, 1), half_of(w.w, 0), half_of(w.w, 1)};
+            if (i >= PIECES) continue;
+            *(Quad*)place<LENGTH, PITCH, GROUP>(shared, 2 * i) =
+                Quad{half_of(w.x, 0), half_of(w.x, 1), half_of(w.y, 0), half_of(w.y, 1)};
+            *(Quad*)place<LENGTH, PITCH, GROUP>(shared, 2 * i + 1) =
+                Quad{half_of(w.z, 0), half_of(w.z, 1), half_of(w.w, 0), half_of(w.w, 1)};
         }
     }
+}
+
+// Zeros behind the real numbers: of kernels these are whole rows, of the map u a row's second half.
+template <int COUNT, int LENGTH, int PITCH, int STEP>
+DEVICE void clear_rows(float* shared) {
+    for (int i = thread_number(); i < COUNT * LENGTH / 4; i += THREADS)
+        *(Quad*)(shared + i / (LENGTH / 4) * PITCH * STEP + i % (LENGTH / 4) * 4) = Quad{0.0f, 0.0f, 0.0f, 0.0f};
 }
 
 DEVICE void put(float* to, Pair two) { *(Pair*)to = two; }
@@ -155,14 +170,15 @@ DEVICE void row_gradient(int y, const float* kernels, const float* g, const floa
         const Pair value = *(const Pair*)(u + row * WIDTH + 2 * quad);
         const Activation back(length[q], sum_of_pixel(value.x * sum[0] + value.y * sum[1]));
         const Pair out = {back(value.x, sum[0], slope), back(value.y, sum[1], slope)};
-        if (real) put(gradient + row / ROWS * PIXEL_PITCH + row % ROWS * WIDTH + 2 * quad, out);
+        if (real && 2 * quad < MAP_WIDTH)
+            put(gradient + row / ROWS * PIXEL_PITCH + row % ROWS * MAP_WIDTH + 2 * quad, out);
     }
 }
 
 // The second layer's weight gradient, of those pixels that the warp has.
 DEVICE void second_weights(const float* g, const float* u, float (&acc)[5][OWN_COLUMNS][4]) {
     const int lane = thread_number() & 31, warp = thread_number() >> 5, group = lane >> 2, quad = lane & 3;
-    const int first_column = (warp & 1) * OWN_COLUMNS * 8, split = warp >> 1;
+    const int first_column = warp % SHARES * OWN_COLUMNS * 8, split = warp / SHARES;
     // Rows g and g + 8 of a product are two numbers side by side, of one position for g < 4 and of the next for the others.
     int windows[5];
     UNROLL for (int two = 0; two < 5; two++) {
@@ -202,8 +218,8 @@ DEVICE void keep_second(float* sums, const float (&acc)[5][OWN_COLUMNS][4]) {
         if (position < 9)
             UNROLL for (int half = 0; half < 2; half++)
                 UNROLL for (int column = 0; column < OWN_COLUMNS; column++) {
-                    const int row = ((warp >> 1) * 9 + position) * WIDTH + 2 * (group & 3) + half;
-                    *(Pair*)(sums + row * G_PITCH + ((warp & 1) * OWN_COLUMNS + column) * 8 + 2 * quad) =
+                    const int row = (warp / SHARES * 9 + position) * WIDTH + 2 * (group & 3) + half;
+                    *(Pair*)(sums + row * G_PITCH + (warp % SHARES * OWN_COLUMNS + column) * 8 + 2 * quad) =
                         Pair{acc[two][column][2 * half], acc[two][column][2 * half + 1]};
                 }
     }
@@ -224,7 +240,8 @@ DEVICE void add_up(const float* sums, float* to, bool first) {
 DEVICE void add_second(const float* sums, float* part, bool first) {
     for (int i = thread_number(); i < WEIGHTS / 4; i += THREADS) {
         const int row = i / (OUT_WIDTH / 4), column = i % (OUT_WIDTH / 4) * 4;
-        add_up<SPLITS, 9 * WIDTH * G_PITCH>(sums + row * G_PITCH + column, part + 4 * i, first);
+        const float* own = sums + (row / REAL_WIDTH * WIDTH + row % REAL_WIDTH) * G_PITCH + column;
+        add_up<SPLITS, 9 * WIDTH * G_PITCH>(own, part + 4 * i, first);
     }
 }
 
@@ -269,8 +286,12 @@ DEVICE void keep_first(float* sums, const float (&acc)[FIRST_TILES][4][4]) {
 }
 
 DEVICE void add_first(const float* sums, float* part, bool first) {
-    for (int i = thread_number(); i < FIRST_ROWS * 8; i += THREADS)
-        add_up<WARPS, FIRST_TILES * 16 * PIXEL_PITCH>(sums + i / 8 * PIXEL_PITCH + i % 8 * 4, part + 4 * i, first);
+    constexpr int OWN = ROWS * REAL_WIDTH;
+    for (int i = thread_number(); i < FIRST_ROWS * OWN / 4; i += THREADS) {
+        const int row = i / (OWN / 4), column = i % (OWN / 4) * 4;
+        const float* own = sums + row * PIXEL_PITCH + column / REAL_WIDTH * WIDTH + column % REAL_WIDTH;
+        add_up<WARPS, FIRST_TILES * 16 * PIXEL_PITCH>(own, part + 4 * i, first);
+    }
 }
 #endif
 
@@ -282,17 +303,21 @@ KERNEL two_layers_backward(const Number* gradient_out, const Number* weights, co
     float* kernels = (float*)shared_memory();
     float *g = kernels + KERNEL_FLOATS, *u = g + G_FLOATS, *sums = g;
     const int network = block_number() / blocks, own = block_number() - network * blocks, warp = thread_number() >> 5;
-    const int place = own * (block_count() / blocks) + network;
-    begin_rows<9 * WIDTH, OUT_WIDTH, G_PITCH>(kernels, weights + network * WEIGHTS);
+    const int part = own * (block_count() / blocks) + network;
+    if (REAL_WIDTH < WIDTH)
+        for (int row = REAL_WIDTH; row < WIDTH; row++)
+            clear_rows<9, OUT_WIDTH, G_PITCH, WIDTH>(kernels + row * G_PITCH);
+    begin_rows<9 * REAL_WIDTH, OUT_WIDTH, G_PITCH, REAL_WIDTH>(kernels, weights + network * WEIGHTS);
     for (int turn = own; turn < batch; turn += blocks) {
         const long long image = (long long)network * batch + turn;
-        begin_rows<OUT_PIXELS * ROWS, OUT_WIDTH, G_PITCH>(g, gradient_out + image * (OUT_PIXELS * ROWS * OUT_WIDTH));
-        begin_rows<PIXELS * ROWS, WIDTH, WIDTH>(u, input + image * (PIXELS * ROWS * WIDTH));
+        begin_rows<OUT_PIXELS * ROWS, OUT_WIDTH, G_PITCH, WIDTH>(g, gradient_out + image * (OUT_PIXELS * ROWS * OUT_WIDTH));
+        begin_rows<PIXELS * ROWS, REAL_WIDTH, WIDTH, WIDTH>(u, input + image * (PIXELS * ROWS * REAL_WIDTH));
+        if (REAL_WIDTH < WIDTH) clear_rows<PIXELS * ROWS, WIDTH / 2, WIDTH, 1>(u + REAL_WIDTH);
 #ifdef IMAGE_N
         float *map = u + U_FLOATS, *pixels = map + MAP_FLOATS;
-        begin_rows<1, IMAGE_FLOATS, IMAGE_FLOATS>(pixels, images + image * IMAGE_FLOATS);
+        begin_rows<1, IMAGE_FLOATS, IMAGE_FLOATS, WIDTH>(pixels, images + image * IMAGE_FLOATS);
 #else
-        Number* map = gradient + image * (PIXELS * ROWS * WIDTH);
+        Number* map = gradient + image * (PIXELS * ROWS * REAL_WIDTH);
 #endif
         end_group();
         wait_for_copies<0>();
@@ -311,9 +336,9 @@ KERNEL two_layers_backward(const Number* gradient_out, const Number* weights, co
         keep_first(sums + SUM_FLOATS, first);
 #endif
         wait_for_block();
-        add_second(sums, parts + (long long)place * WEIGHTS, turn == own);
+        add_second(sums, parts + (long long)part * WEIGHTS, turn == own);
 #ifdef IMAGE_N
-        add_first(sums + SUM_FLOATS, first_parts + place * (FIRST_ROWS * ROWS * WIDTH), turn == own);
+        add_first(sums + SUM_FLOATS, first_parts + part * (FIRST_ROWS * ROWS * REAL_WIDTH), turn == own);
 #endif
         wait_for_block();
     }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Whether to: benchmarks/profile_step.py --apart times a step without.
 TOGETHER = True
+# Second layers of fewer numbers, as pcapsnet2 and 3 have them: off until a GPU has timed it (--narrow there).
+NARROW, LEAST_COLUMNS = False, 32
 
 
 def early_layers(u: Tensor, problems: Sequence[Problem], below: Pair, precision: str, need_u: bool) -> TwoLayers | None:
@@ -37,12 +39,14 @@ def early_layers(u: Tensor, problems: Sequence[Problem], below: Pair, precision:
         return None
     if not two_layers.covers_second(problems[1], below) or cuda_device.missing(u.device):
         return None
+    if not NARROW and (problems[1].n < two_layers.WIDTH or problems[1].O * problems[1].p < LEAST_COLUMNS):
+        return None
     aligned = u.data_ptr() % 16 == 0
     image = two_layers.image_of(problems[0], u) if aligned and not need_u else None
     shared = cuda_device.shared_memory(u.device)
     for layers in (TwoLayers(problems[1], image, u.dtype), TwoLayers(problems[1], None, u.dtype)):
         if layers.shared_bytes <= shared:
-            return layers
+            return layers.side_by_side(shared, cuda_device.multiprocessors(u.device))
     return None
 
 

@@ -78,7 +78,7 @@ class TwoLayers:
 
     @property
     def warps(self) -> int:
-        """An even number; as few rows of pixels wait for a warp as sixteen leave waiting, or eight where blocks share."""
+        """An even number; as few rows of pixels wait for a warp as sixteen leave waiting, or eight of many blocks."""
         most = MOST_WARPS if self.at_once == 1 else MOST_WARPS // 2
         turns = -(-self.second.H // most)
         return max(4, 2 * -(-self.second.H // turns // 2))

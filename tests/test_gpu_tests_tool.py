@@ -40,7 +40,7 @@ def run(folder, tests, seconds=40):
     ],
 )
 def test_every_marked_test_is_accounted_for(tmp_path, body, told, code):
-    done = run(tmp_path, TESTS.format(body=body), seconds=20 if "sleep" in body else 40)
+    done = run(tmp_path, TESTS.format(body=body), seconds=12 if "sleep" in body else 40)
     assert done.stdout.splitlines()[-1] == told
     assert done.returncode == code
     if code:

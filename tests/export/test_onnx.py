@@ -62,9 +62,11 @@ def pcapsnet2(tmp_path_factory):
 
 # Of the networks with routing the smallest: 256 images go through each twice, which takes minutes for the largest.
 ROUTED = [name for name in list_models() if get_entry(name).recipe in ZOO_RECIPES and name != "efficient_capsnet"]
+# The packaged one is below; cnn_baseline is a ConvNet as cnn_small is, with 35 million weights that take 20 seconds.
+LEFT_OUT = ("pcapsnet2", "cnn_baseline", *ROUTED)
 
 
-@pytest.mark.parametrize("name", [name for name in list_models() if name not in ("pcapsnet2", *ROUTED)])
+@pytest.mark.parametrize("name", [name for name in list_models() if name not in LEFT_OUT])
 def test_every_registered_network_can_be_exported(name, tmp_path):
     entry = get_entry(name)
     model = create_model(name, num_classes=7).eval()

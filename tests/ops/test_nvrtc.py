@@ -38,6 +38,7 @@ int nvrtcGetCUBIN(void*, char* code) { std::memcpy(code, "a\0b\0c", 5); return 0
 int nvrtcGetProgramLogSize(void*, size_t* size) { *size = 14; return 0; }
 int nvrtcGetProgramLog(void*, char* log) { std::strcpy(log, "line 1: wrong"); return 0; }
 int nvrtcDestroyProgram(void**) { tell("destroy"); return 0; }
+int cuDriverGetVersion(int* version) { *version = 12040; return 0; }
 int cuCtxGetCurrent(void** context) { *context = (void*)11; return 0; }
 int cuCtxSetCurrent(void* context) { tell(context == (void*)11 ? "context" : "another context"); return 0; }
 int cuModuleLoadData(void** module, const char* code) { *module = (void*)12; tell(std::string("load ") + code); return 0; }
@@ -124,6 +125,12 @@ def test_a_launch_names_context_grid_memory_stream_and_arguments(told, from_anot
 def test_what_the_driver_refuses_is_an_error_with_its_words(told):
     with pytest.raises(CudaError, match=r"CUDA: named symbol not found \(500\)"):
         Kernel(b"code", "bad", shared=0, threads=32)
+
+
+def test_a_machine_without_a_driver_has_version_zero(told, monkeypatch):
+    assert nvrtc.driver_version() == 12040
+    monkeypatch.setattr(nvrtc, "_driver", lambda: ctypes.CDLL("a library that is not there"))
+    assert nvrtc.driver_version() == 0
 
 
 def test_a_build_without_cuda_says_so(monkeypatch):

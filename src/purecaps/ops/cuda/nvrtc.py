@@ -121,6 +121,16 @@ def _nvrtc() -> ctypes.CDLL:
     raise CudaError(f"{name} is not found")
 
 
+def driver_version() -> int:
+    """The newest CUDA that the driver knows, 12040 for 12.4; 0 without a driver."""
+    version = ctypes.c_int()
+    try:
+        _check(_driver().cuDriverGetVersion(ctypes.byref(version)))
+    except (CudaError, OSError):
+        return 0
+    return version.value
+
+
 @functools.cache
 def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")

@@ -15,8 +15,11 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from purecaps.ops.cuda.nvrtc import driver_version
+
 AHEAD = True
-LEAST_CAPABILITY = (9, 0)
+# Hopper has the instructions; graphs have had edges for such launches since CUDA 12.3.
+LEAST_CAPABILITY, LEAST_DRIVER = (9, 0), 12030
 
 
 @triton.jit
@@ -34,4 +37,6 @@ def launched_ahead(device: torch.device) -> dict[str, bool]:
 
 @functools.cache
 def _knows(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
+        return False
+    return driver_version() >= LEAST_DRIVER

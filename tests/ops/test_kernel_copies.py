@@ -39,7 +39,7 @@ def copied(weights, targets, kind):
     from purecaps.ops.triton import kernel_copies
 
     covers, together = getattr(kernel_copies, f"can_{kind}"), getattr(kernel_copies, f"{kind}_kernels")
-    stack._copied(weights, targets, covers, together, stack.Beside(torch.device(DEVICE), 1))
+    stack._copy(weights, targets, covers, together)
 
 
 @pytest.mark.parametrize("networks", [1, 3])

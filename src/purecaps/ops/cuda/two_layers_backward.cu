@@ -2,10 +2,10 @@
 // the first layer's activation, and, with IMAGE_N, of the first layer's kernels.
 //
 // The second layer's rows (c, n) have 8 numbers, or 4, which stand as 8 here with zeros behind them; four rows m make a
-// pixel. One block has an image: its input map u and the
-// gradient G of its output lie whole in shared memory, because each of nine kernel positions reads them again, and from
-// the cache that took most of the time. Numbers that are products' operands are cut to TF32 by the product itself. With
-// HALVES maps and kernels are halves in memory and floats here: TF32 has all their digits.
+// pixel. One block has an image: its input map u and the gradient G of its output lie whole in shared memory, because
+// each of nine kernel positions reads them again, and from the cache that took most of the time. Numbers that are
+// products' operands are cut to TF32 by the product itself. With HALVES maps and kernels are halves in memory and floats
+// here: TF32 has all their digits.
 //
 // Input gradient: a warp has a row of pixels. With 8 columns a product would be short, so the three kernel positions of
 // a kernel row stand side by side as 24 columns: of the gradient G at x they make what it brings to the pixels x, x + 1
@@ -16,8 +16,8 @@
 // added up in shared memory, in order; those of blocks by sum_parts.py.
 //
 // Sizes come from two_layers.py as constants before this text. H, W: of the second layer's input; REAL_WIDTH: its rows'
-// numbers; OUT_WIDTH: columns of all of its output capsules, (o, p). An image has IMAGE_FLOATS numbers, IMAGE_N to a pixel; IMAGE_DOWN,
-// IMAGE_ACROSS and IMAGE_DEEP are how far apart neighbours lie.
+// numbers; OUT_WIDTH: columns of all of its output capsules, (o, p). An image has IMAGE_FLOATS numbers, IMAGE_N to a
+// pixel; IMAGE_DOWN, IMAGE_ACROSS and IMAGE_DEEP are how far apart neighbours lie.
 
 #ifdef HALVES
 typedef u16 Number;

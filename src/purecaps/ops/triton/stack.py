@@ -100,16 +100,16 @@ def stack_forward(
     layers = _decoded(numbers, slopes)
     beside = Beside(u.device, 1)
     cast = [w if w.dtype == u.dtype else torch.empty_like(w, dtype=u.dtype) for w in weights]
-    beside.wait_for(_copied(weights, cast, can_copy, copy_kernels, beside))
+    _copy(weights, cast, can_copy, copy_kernels)
     turned = [_turned(w, u.dtype, turn and index > 0) for index, w in enumerate(weights)]
     ys: list[Tensor] = []
     rs: list[Tensor] = []
     for index, layer in enumerate(layers):
         if index:
             u = _input_of(ys[-1], weights[index])
-        if index == len(layers) - 1:
+        if turn and 0 < index == len(layers) - 1:
             # For the backward pass: beside the last layer, which has few programs. Others fill the device.
-            _copied(weights, turned, can_turn, turn_kernels, beside)
+            beside.run(functools.partial(_copy, weights, turned, can_turn, turn_kernels))
         kernel = cast[index].squeeze(5)
         problem = checked(problem_of(u, kernel, layer.geometry, layer.norm))
         y, r = launch_forward(u, kernel, problem, layer.slope, rounding, activate=True)
@@ -120,25 +120,20 @@ def stack_forward(
     return [*ys, *rs, *turned]
 
 
-def _copied(
+def _copy(
     weights: Sequence[Tensor],
     targets: Sequence[Tensor],
     covers: Callable[[Tensor], bool],
     together: Callable[[Sequence[Tensor], Sequence[Tensor]], None],
-    beside: Beside,
-) -> torch.cuda.Event | None:
+) -> None:
     """Copies kernels into targets that are others and not empty: `together` what is covered, what is not one by one."""
     pairs = [(w, into) for w, into in zip(weights, targets, strict=True) if into is not w and into.numel()]
     covered = [pair for pair in pairs if covers(pair[0])]
-
-    def copy() -> None:
-        if covered:
-            together(*zip(*covered, strict=True))
-        for w, into in pairs:
-            if not covers(w):
-                into.copy_(w)
-
-    return beside.run(copy) if pairs else None
+    if covered:
+        together(*zip(*covered, strict=True))
+    for w, into in pairs:
+        if not covers(w):
+            into.copy_(w)
 
 
 def _turned(w: Tensor, dtype: torch.dtype, wanted: bool) -> Tensor:
@@ -291,23 +286,16 @@ class Beside:
         """Keeps memory of the current stream from being used again before `join`."""
         self._held += tensors
 
-    def run(self, work: Callable[[], Any]) -> torch.cuda.Event | None:
+    def run(self, work: Callable[[], Any]) -> None:
         """Starts work that may depend on all that the current stream was given so far."""
         if not self._streams:
             work()
-            return None
+            return
         stream = self._streams[self._given % len(self._streams)]
         self._given += 1
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             work()
-            event = torch.cuda.Event()
-            event.record()
-        return event
-
-    def wait_for(self, event: torch.cuda.Event | None) -> None:
-        if event is not None:
-            torch.cuda.current_stream().wait_event(event)
 
     def join(self) -> None:
         """Makes the current stream wait for all that was started."""

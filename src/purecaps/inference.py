@@ -15,6 +15,7 @@ from purecaps.errors import ConfigError
 from purecaps.models import PCapsNet
 from purecaps.ops import cpu
 from purecaps.ops import triton as fused
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.cuda import device as cuda_device
 from purecaps.ops.cuda import layout
 from purecaps.ops.cuda import network as whole
@@ -70,7 +71,7 @@ class CompiledInference:
             raise ConfigError(f"images: expected uint8, or floating numbers in [0, 1], got {images.dtype}")
         if images.device != self.device:
             raise ConfigError(f"images: expected them on {self.device}, as the network is, got {images.device}")
-        if not torch.is_autocast_enabled(self.device.type):
+        if autocast_dtype(self.device.type) is None:
             return self._run(images)
         # The precision is what it was compiled for, and the layers on a CPU take no other.
         with torch.autocast(self.device.type, enabled=False):

@@ -12,6 +12,7 @@ from purecaps.errors import ConfigError
 from purecaps.nn import CapsBlock, LengthHead
 from purecaps.nn.hooks import is_hooked
 from purecaps.ops.api import caps_blocks
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.validation import check_chunk, check_floating, shape_text
 
 ImageShape = tuple[int, int, int]
@@ -231,7 +232,7 @@ def check_in_shape(in_shape: Sequence[int]) -> None:
 def check_dtype(images: Tensor, weight: Tensor) -> None:
     """Refuses images that the layers would refuse, where what they are called is still known."""
     # Under autocast they are cast to one dtype later.
-    if images.dtype != weight.dtype and not torch.is_autocast_enabled(images.device.type):
+    if images.dtype != weight.dtype and autocast_dtype(images.device.type) is None:
         raise ConfigError(f"images: expected {weight.dtype}, as the network's weights are, got {images.dtype}")
 
 

@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 
 from purecaps.ops import conv
 from purecaps.ops.activation import leaky_squash
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.cpu_fold import covers_chunk, make_fold
 from purecaps.ops.cpu_squash import activate, activation_gradient
 from purecaps.ops.geometry import Geometry
@@ -50,8 +51,8 @@ def _is_transformed(tensor: Tensor) -> bool:
 
 def _working_dtype(u: Tensor) -> torch.dtype:
     """What autocast asks for, if it is on; it leaves float64 as it is."""
-    automatic = torch.is_autocast_enabled("cpu") and u.dtype != torch.float64
-    return torch.get_autocast_dtype("cpu") if automatic else u.dtype
+    automatic = None if u.dtype == torch.float64 else autocast_dtype("cpu")
+    return automatic or u.dtype
 
 
 def caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> Tensor:

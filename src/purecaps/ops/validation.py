@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError, unknown_name
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.geometry import SQUASH_GRADIENTS, Geometry, IntOrPair, Pair
 
 CAPSULES = "[B, C, H, W, g, m, n]"
@@ -60,7 +61,7 @@ def check_caps_conv2d(u: Tensor, w: Tensor, geometry: Geometry) -> None:
     if u.device != w.device:
         raise ConfigError(f"w: expected to be on {u.device}, where u is, got {w.device}")
     # Under autocast the two are cast to one dtype later, so a difference here is what autocast is for.
-    if u.dtype != w.dtype and not torch.is_autocast_enabled(u.device.type):
+    if u.dtype != w.dtype and autocast_dtype(u.device.type) is None:
         raise ConfigError(f"w: expected dtype {u.dtype}, as u has, got {w.dtype}")
     fits = (("C", u.shape[1], w.shape[2]), ("g", u.shape[4], w.shape[4]), ("n", u.shape[6], w.shape[5]))
     for axis, of_u, of_w in fits:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.reference import length
 from purecaps.ops.validation import check_floating, shape_text
 
@@ -115,15 +116,15 @@ def float32_inside(route: Callable[P, Capsules]) -> Callable[P, Capsules]:
         if not isinstance(votes, Tensor):
             raise ConfigError(f"votes: expected a tensor {VOTES}, got {type(votes).__name__}")
         device = votes.device.type
-        automatic = torch.is_autocast_enabled(device)
+        automatic = autocast_dtype(device) is not None
         if not automatic and not _is_half(votes):
             return route(*args, **kwargs)
         wide_args = [_widen(arg) for arg in args]
         wide_kwargs = {name: _widen(arg) for name, arg in kwargs.items()}
-        with torch.autocast(device, enabled=False):
-            routed = route(*wide_args, **wide_kwargs)  # type: ignore[arg-type]
         if automatic:
-            return routed
+            with torch.autocast(device, enabled=False):
+                return route(*wide_args, **wide_kwargs)  # type: ignore[arg-type]
+        routed = route(*wide_args, **wide_kwargs)  # type: ignore[arg-type]
         return Capsules(routed.poses.to(votes.dtype), routed.activations.to(votes.dtype))
 
     return widened

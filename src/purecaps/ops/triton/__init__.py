@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.geometry import Block, Geometry, Pair
 from purecaps.ops.triton import autograd, stack
 from purecaps.ops.triton.problem import MOST_ROWS, Problem, power_of_two, problem_of
@@ -76,8 +77,9 @@ def refuses(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None = None) 
     if lacking is not None:
         return lacking
     dtypes = {u.dtype, w.dtype}
-    if torch.is_autocast_enabled(u.device.type):
-        dtypes = {torch.get_autocast_dtype(u.device.type)}
+    automatic = autocast_dtype(u.device.type)
+    if automatic is not None:
+        dtypes = {automatic}
     if not dtypes <= set(DTYPES):
         return f"dtype {u.dtype}, only float32, float16 and bfloat16 are covered"
     if u.shape[4] != 1:
@@ -100,9 +102,9 @@ def pays(u: Tensor) -> bool:
 
     In float32 that conv2d would not round to TF32 they have to do without tensor cores.
     """
-    if not u.is_cuda:  # before anything else is asked: not all devices know autocast
+    if not u.is_cuda:
         return False
-    halved = u.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(u.device.type)
+    halved = u.dtype in (torch.float16, torch.bfloat16) or autocast_dtype("cuda") is not None
     return halved or autograd.product_precision("auto") == "tf32"
 
 
@@ -118,8 +120,7 @@ def caps_blocks(
         layers: the rest of each block.
         precision: as for `caps_block`.
     """
-    if torch.is_autocast_enabled(u.device.type):
-        u = u.to(torch.get_autocast_dtype(u.device.type))
+    u = u.to(autocast_dtype(u.device.type) or u.dtype)
     steps = run_of(u, weights, layers)
     if steps is None:
         return None
@@ -214,10 +215,8 @@ def _check(u: Tensor, w: Tensor, geometry: Geometry, chunk: int | None, precisio
 
 
 def _autocast(u: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    if not torch.is_autocast_enabled(u.device.type):
-        return u, w
-    dtype = torch.get_autocast_dtype(u.device.type)
-    return u.to(dtype), w.to(dtype)
+    dtype = autocast_dtype(u.device.type)
+    return (u, w) if dtype is None else (u.to(dtype), w.to(dtype))
 
 
 def _flat(geometry: Geometry) -> list[int]:

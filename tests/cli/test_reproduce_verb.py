@@ -5,16 +5,10 @@ import sys
 
 import pytest
 from filelock import FileLock
+from typed import purecaps
 
-from purecaps import cli
 from purecaps.experiments.paper import ENTRIES
 from purecaps.experiments.paper import job as jobs
-
-
-def purecaps(*words: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(word) for word in words])
-    return int(stop.value.code or 0)
 
 
 @pytest.fixture

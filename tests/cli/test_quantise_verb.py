@@ -3,18 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from typed import purecaps
 
-from purecaps import cli
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.models import save_model
 from purecaps.quant import QuantisedPCapsNet, quantise
 from quantised_cases import raw_images
-
-
-def purecaps(*words: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(word) for word in words])
-    return int(stop.value.code or 0)
 
 
 @pytest.fixture

@@ -4,16 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from typed import purecaps
 
-from purecaps import cli
 from purecaps.cli.targets import check_file, check_folder
 from purecaps.errors import ConfigError
-
-
-def purecaps(*words: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(word) for word in words])
-    return int(stop.value.code or 0)
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-
-from purecaps import cli
+from typed import purecaps
 
 QUICK = ["--steps", "6", "--batch-size", "16", "--val-size", "20", "--log-every", "6", "--device", "cpu"]
 METHODS = {
@@ -16,18 +15,6 @@ METHODS = {
     "uap": ["--steps", "3", "--aim", "any"],
     "noise": [],
 }
-
-
-def purecaps(*words: object) -> int:
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(word) for word in words])
-    return int(stop.value.code or 0)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize(("method", "options"), METHODS.items())

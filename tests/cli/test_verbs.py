@@ -6,25 +6,17 @@ import sys
 
 import pytest
 import torch
+import typer
 from PIL import Image
 from typed import QUICK, purecaps
 
 from purecaps import cli
 
+APP = typer.main.get_command(cli.app)
 VERBS = [
-    ["train"],
-    ["eval"],
-    ["predict"],
-    ["attack"],
-    ["models"],
-    ["quantise"],
-    ["bench"],
-    ["export", "c"],
-    ["export", "onnx"],
-    ["data", "list"],
-    ["data", "fetch"],
-    ["data", "verify"],
-    ["data", "where"],
+    [name, *rest]
+    for name, verb in APP.commands.items()
+    for rest in ([[inner] for inner in verb.commands] if hasattr(verb, "commands") else [[]])
 ]
 
 

@@ -97,7 +97,7 @@ def findings(models: tuple[str, ...], results: Results) -> tuple[str, ...]:
         lowest = min(run, key=lambda text: Sample(run[text]).mean)
         by = f" ({', '.join(reached)})" if reached else ""
         sentences.append(
-            f"{model}: the paper's {PAPER[model].text()} % is reached or beaten by {len(reached)} of {len(run)} "
-            f"recipes{by}; the lowest mean is {Sample(run[lowest]).text()} % ({lowest})."
+            f"{model}: the paper's {PAPER[model].text()} % is beaten, or come to within its spread, by {len(reached)} "
+            f"of {len(run)} recipes{by}; the lowest mean is {Sample(run[lowest]).text()} % ({lowest})."
         )
     return tuple(sentences)

@@ -60,10 +60,7 @@ def some(name, only=None, *marks):
         some("table3", "pcapsnet4-*"),
         some("zoo", "*-capsnet-mnist"),
         some("zoo", None, pytest.mark.slow),
-        some("ladder", "[pt]*"),
-        some("ladder", "distilled-together"),
         some("ladder", None, pytest.mark.slow),
-        some("whitebox", "*pcapsnet2-hardened"),
         some("whitebox", None, pytest.mark.slow),
     ],
 )

@@ -78,12 +78,16 @@ def test_every_registered_network_can_be_exported(name, tmp_path):
     assert open_session(report.path).get_outputs()[0].shape == ["batch", 7]
 
 
-@pytest.mark.slow
 def test_a_network_that_onnx_has_no_operators_for_is_refused(tmp_path):
-    model = create_model("capsnet_vb").eval()
-    info = ModelInfo("capsnet_vb", (1, 28, 28), (1, 28, 28), 10)
+    class WithDigamma(torch.nn.Linear):  # as capsnet_vb has it, which takes long to convert
+        in_shape, num_classes = (1, 4, 4), 10
+
+        def forward(self, images):
+            return super().forward(images.flatten(1)).exp().digamma()
+
+    info = ModelInfo("capsnet_vb", (1, 4, 4), (1, 4, 4), 10)
     with pytest.raises(ConfigError, match=r"torch.onnx can convert, got capsnet_vb: .*digamma"):
-        export_onnx(TrainedModel(model, info), tmp_path / "m.onnx")
+        export_onnx(TrainedModel(WithDigamma(16, 10).eval(), info), tmp_path / "m.onnx")
     assert_only(tmp_path)
 
 

@@ -301,9 +301,10 @@ print(triton.refuses(u, w, Geometry()))
     assert done.stdout == "Triton is not installed\n", done.stderr
 
 
-def test_the_compiler_takes_the_kernels_too(tmp_path):
+def test_the_compiler_takes_the_kernels_too(cache):
     program = Path(__file__).parent / "compile_offline.py"
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    # Kept from run to run: Triton finds again only what was compiled from the same source, by the same compiler.
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache.mkdir("triton"))}
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     compiled = [line.split() for line in done.stdout.splitlines()]

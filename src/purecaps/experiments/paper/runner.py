@@ -147,8 +147,8 @@ def _run_one(job: Job, place: Workplace, head: str, tally: Tally) -> None:
         # torch.compile keeps eight programs of one function and gives up on the ninth network that it meets.
         if "torch._dynamo" in sys.modules:  # which takes seconds to load
             torch._dynamo.reset()
-        gc.collect()  # a captured graph holds its memory until it is collected
         if place.device.type == "cuda":
+            gc.collect()  # a captured graph holds its memory until it is collected
             torch.cuda.empty_cache()
 
 

@@ -30,8 +30,11 @@ from purecaps.train import adam_kernel, tally_kernel
 
 
 def tell(each):
-    """A kernel's name, its shared memory, whether it is launched ahead and whether it waits."""
-    metadata, waits = each.made.metadata, "griddepcontrol.wait" in each.made.asm["ptx"]
+    """A kernel's name, its shared memory, whether it is launched ahead and whether it waits before it touches memory."""
+    metadata, code = each.made.metadata, each.made.asm["ptx"]
+    code = code[code.index("{", code.index(".entry")) :]
+    touched = re.search(r"(ld|st|atom|red)\.global|cp\.async", code)
+    waits = -1 < code.find("griddepcontrol.wait") < touched.start()
     sys.stdout.write(f"{each.name} {metadata.shared} {metadata.launch_pdl:d} {waits:d}\n")
 
 

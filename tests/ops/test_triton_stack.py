@@ -57,6 +57,18 @@ def test_a_run_of_blocks_matches_the_reference(monkeypatch, layers, chunk):
         assert_close_in_norm(one, other, 1e-6, "run of blocks")
 
 
+def test_saved_tensors_that_come_back_in_another_order_change_nothing(monkeypatch):
+    # As torch.autograd.graph.save_on_cpu does it: what is kept is a copy, of plain strides.
+    in_float32(monkeypatch)
+    model = odd_network("triton")
+    expected = results(model, images())
+    plain = {"memory_format": torch.contiguous_format}
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.clone(**plain), lambda kept: kept):
+        found = results(model, images())
+    for got, true in zip(found, expected, strict=True):
+        assert_close_in_norm(got, true, 1e-6, "run of blocks")
+
+
 @pytest.mark.parametrize("tile", [Tile(64, 32, 32, span=4), Tile(16, 32, 16, span=2)], ids=["four", "two"])
 @pytest.mark.parametrize(("layers", "chunk"), [(LAYERS, None), (EVEN, 2)], ids=["whole capsules", "chunks"])
 def test_a_run_of_blocks_with_pixels_side_by_side_matches_the_reference(monkeypatch, layers, chunk, tile):

@@ -48,6 +48,7 @@ def launched(monkeypatch):
     monkeypatch.setattr("purecaps.ops.triton.early.NARROW", True)
     if DEVICE == "cpu":
         monkeypatch.setattr("purecaps.ops.cuda.device.missing", lambda device: None)
+        monkeypatch.setattr("purecaps.ops.cuda.two_layers.make_kernel", lambda *given, **more: None)
         monkeypatch.setattr("purecaps.ops.cuda.device.shared_memory", lambda device: SHARED)
         # A block has several images.
         monkeypatch.setattr("purecaps.ops.cuda.device.multiprocessors", lambda device: 2)

@@ -48,6 +48,29 @@ def test_one_launch_takes_the_steps_of_torchs_adam(monkeypatch):
     assert [optimiser.state[each]["step"].item() for each in ours] == [4, 4, 4]
 
 
+def test_a_parameter_that_began_later_counts_its_own_steps(monkeypatch):
+    plain, ours = ([each.clone().requires_grad_() for each in parameters()] for _ in range(2))
+    expected = torch.optim.AdamW(plain, lr=0.01, **OPTIONS)
+    optimiser = AdamW(ours, lr=torch.tensor(0.01, device=DEVICE), fused=DEVICE == "cuda", **OPTIONS)
+    for found, own in ((expected, plain), (optimiser, ours)):
+        taken(found, own[1:], 3)
+        taken(found, own, 1, first=3)
+    taken(expected, plain, 2, first=4)
+    monkeypatch.setattr("torch.optim.AdamW.step", None)
+    taken(optimiser, ours, 2, first=4)
+    torch.testing.assert_close(ours, plain, rtol=2e-6, atol=2e-6)
+    assert [optimiser.state[each]["step"].item() for each in ours] == [3, 6, 6]
+
+
+@pytest.mark.parametrize("unknown", ["amsgrad", "maximize"])
+def test_what_the_launch_does_not_know_is_left_to_torch(unknown):
+    plain, ours = ([each.clone().requires_grad_() for each in parameters()] for _ in range(2))
+    options = {**OPTIONS, unknown: True}
+    taken(torch.optim.AdamW(plain, lr=0.01, **options), plain, 3)
+    taken(AdamW(ours, lr=torch.tensor(0.01, device=DEVICE), fused=DEVICE == "cuda", **options), ours, 3)
+    torch.testing.assert_close(ours, plain, rtol=2e-6, atol=2e-6)
+
+
 def test_the_first_steps_of_a_long_average_keep_their_digits(monkeypatch):
     plain = [torch.ones(5, device=DEVICE, requires_grad=True)]
     options = {"betas": (0.9, 0.9999), "eps": 1e-12}

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.data.batch_plan import CUTOUT, FLIP, WINDOW
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import quotient
 
 _STEP = tl.constexpr(0x9E3779B97F4A7C15)
@@ -133,6 +134,7 @@ def batch_kernel(
         tl.store(out_labels_ptr + at, tl.load(labels_ptr + chosen))
 
 
+@on_its_device
 def launch_batch(
     images: Tensor,
     labels: Tensor,

@@ -54,6 +54,8 @@ class AdamW(torch.optim.AdamW):
         rate = group["lr"]
         if not isinstance(rate, Tensor) or fused.missing(rate.device.type) is not None:
             return False
+        if group["amsgrad"] or group["maximize"]:
+            return False
         return all(self._alike(parameter) for parameter in group["params"])
 
     def _alike(self, parameter: Tensor) -> bool:

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 
 NUMBERS = 512
 
@@ -40,19 +41,19 @@ def adam_kernel(
 ):
     """STARTS has each parameter's first program, COUNTS how many numbers it has.
 
-    The program that finishes last counts the step: all others have read it by then.
+    The program that finishes last counts the steps: all others have read theirs by then.
     """
     program = tl.program_id(0)
     wait_for_inputs(AHEAD)
     rate = tl.load(rate_ptr)
-    step = tl.load(steps[0]) + 1
-    # In float64: 1 - beta^step loses most of its digits in float32.
-    start1 = (1 - tl.exp(step.to(tl.float64) * LOG_BETA1)).to(tl.float32)
-    start2 = tl.sqrt(1 - tl.exp(step.to(tl.float64) * LOG_BETA2)).to(tl.float32)
     for index in tl.static_range(len(STARTS)):
         if (program >= STARTS[index]) & (program < STARTS[index] + (COUNTS[index] + NUMBERS - 1) // NUMBERS):
             at = (program - STARTS[index]) * NUMBERS + tl.arange(0, NUMBERS)
             mask = at < COUNTS[index]
+            # In float64: 1 - beta^step loses most of its digits in float32.
+            step = (tl.load(steps[index]) + 1).to(tl.float64)
+            start1 = (1 - tl.exp(step * LOG_BETA1)).to(tl.float32)
+            start2 = tl.sqrt(1 - tl.exp(step * LOG_BETA2)).to(tl.float32)
             gradient = tl.load(gradients[index] + at, mask=mask, other=0.0)
             mean = tl.load(means[index] + at, mask=mask, other=0.0)
             square = tl.load(squares[index] + at, mask=mask, other=0.0)
@@ -67,10 +68,11 @@ def adam_kernel(
     tl.debug_barrier()
     if tl.atomic_add(ticket_ptr, 1) == tl.num_programs(0) - 1:
         for index in tl.static_range(len(steps)):
-            tl.store(steps[index], step)
+            tl.store(steps[index], tl.load(steps[index]) + 1)
         tl.store(ticket_ptr, 0)
 
 
+@on_its_device
 def launch_adam(
     parameters: Sequence[Tensor],
     gradients: Sequence[Tensor],
@@ -85,7 +87,7 @@ def launch_adam(
 ) -> None:
     """One step in place. All tensors of one parameter are float32, dense and laid out alike.
 
-    `steps` has the steps taken so far, the same number for each parameter; `ticket` is an int32 zero, before and after.
+    `steps` has the steps that each parameter has taken so far; `ticket` is an int32 zero, before and after.
     """
     counts = tuple(parameter.numel() for parameter in parameters)
     starts, programs = [], 0

@@ -171,6 +171,10 @@ class GraphStepper:
         self._rate.copy_(self._rates.index_select(0, step.view(1)).view(()))
 
     def _capture(self) -> torch.cuda.CUDAGraph:
+        with torch.cuda.device(self._step.device):  # streams are made on the current one
+            return self._captured()
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
         self.state.model.train()
         before = _snapshot(self.state, self._step)
         side = torch.cuda.Stream()

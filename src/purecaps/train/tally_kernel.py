@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 
 
 @triton.jit
@@ -36,6 +37,7 @@ def tally_kernel(
     tl.store(rate_ptr, tl.load(rates_ptr + step + 1))
 
 
+@on_its_device
 def launch_tally(
     loss: Tensor, wrong: Tensor, losses: Tensor, mistakes: Tensor, step: Tensor, rate: Tensor, rates: Tensor
 ) -> None:

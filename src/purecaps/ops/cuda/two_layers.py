@@ -7,15 +7,18 @@ this kernel saves: every map is read once, into shared memory. See two_layers_ba
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from purecaps.ops.cuda.device import make_kernel
-from purecaps.ops.cuda.nvrtc import Kernel, source_text
+from purecaps.ops.cuda.nvrtc import CudaError, Kernel, source_text
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton.problem import Problem
+
+log = logging.getLogger("purecaps.ops")
 
 NAME = "two_layers_backward"
 KERNEL, ROWS, COLUMNS = (3, 3), 4, (4, 8)  # what is covered: of kernels, and of the second layer's input capsules
@@ -186,7 +189,24 @@ def _plain(problem: Problem) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _kernel(layers: TwoLayers, device: torch.device) -> Kernel:
-    return make_kernel(layers.source(), NAME, device, shared=layers.shared_bytes, threads=32 * layers.warps)
+    return _made(layers.source(), layers.shared_bytes, 32 * layers.warps, device)
+
+
+# One for all batch sizes: a program's memory on the device is never given back.
+@functools.cache
+def _made(source: str, shared: int, threads: int, device: torch.device) -> Kernel:
+    return make_kernel(source, NAME, device, shared=shared, threads=threads)
+
+
+@functools.lru_cache(maxsize=64)
+def refused(layers: TwoLayers, device: torch.device) -> bool:
+    """Whether the kernel cannot be made, as by a compiler older than the device; that is said once."""
+    try:
+        _kernel(layers, device)
+    except CudaError as error:
+        log.warning("the first two layers' gradients are left to a kernel each: %s", " ".join(str(error).split())[:200])
+        return True
+    return False
 
 
 def launch(layers: TwoLayers, blocks: int, *arguments: Tensor | int | float) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import activation_gradient, length_positions, tile_rows
 from purecaps.ops.triton.plan import plan
 from purecaps.ops.triton.problem import Problem, as_rows, capsule_constants, stride_z
@@ -88,6 +89,7 @@ def activation_gradient_kernel(
     tl.store(grad_v_ptr + offsets, grad_v.to(grad_v_ptr.dtype.element_ty), mask=mask)
 
 
+@on_its_device
 def launch_activation_gradient(
     y: Tensor, r: Tensor, grad_y: Tensor | None, grad_r: Tensor | None, problem: Problem, slope: float
 ) -> Tensor:

@@ -3,7 +3,8 @@
 
 A step has some 25 kernels of 3 to 30 us one after the other, and from the end of one to the first load of the next a
 microsecond passes. With this the next one's programs are on the device by then. They wait for all that the kernel ahead
-has written, so results are the same; what came before that kernel has ended too, because it waited likewise.
+has written, so results are the same; what came before that kernel has ended too, because it waited likewise. So no
+kernel may touch memory before it waits: one from elsewhere that did, behind one of these, would be a race.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def early_layers(u: Tensor, problems: Sequence[Problem], below: Pair, precision:
     shared = cuda_device.shared_memory(u.device)
     for layers in (TwoLayers(problems[1], image, u.dtype), TwoLayers(problems[1], None, u.dtype)):
         if layers.shared_bytes <= shared:
-            return layers.side_by_side(shared, cuda_device.multiprocessors(u.device))
+            layers = layers.side_by_side(shared, cuda_device.multiprocessors(u.device))
+            return None if two_layers.refused(layers, u.device) else layers
     return None
 
 
@@ -79,7 +80,9 @@ def launch_early(
     """
     problem, device = layers.second, u.device
     blocks = layers.blocks(cuda_device.multiprocessors(device))
-    rows = as_rows(input)
+    # Contiguous but where hooks on saved tensors have copied them.
+    rows, lengths = as_rows(input).contiguous(), as_rows(lengths).contiguous()
+    kernel = kernel.permute(0, 1, 2, 5, 3, 6, 4, 7).contiguous()
     parts = memory.empty((blocks, gradients[1].numel()), torch.float32, device)
     if layers.first is None:
         given, first_parts = memory.empty(tuple(rows.shape), u.dtype, device), parts
@@ -87,7 +90,7 @@ def launch_early(
         given, first_parts = rows, memory.empty((blocks, gradients[0].numel()), torch.float32, device)
     beside.hold(parts, first_parts)
     two_layers.launch(
-        layers, blocks, grad_v, kernel, rows, as_rows(lengths), u, given, parts, first_parts, problem.B, blocks, slope
+        layers, blocks, grad_v, kernel, rows, lengths, u, given, parts, first_parts, problem.B, blocks, slope
     )
     if layers.first is None:
         beside.run(_summing(parts, gradients[1]))

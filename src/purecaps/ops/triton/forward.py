@@ -20,6 +20,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import (
     divided,
     length_and_factor,
@@ -214,6 +215,7 @@ def forward_kernel(
     tl.store(y_rows[:, None] + y_columns[None, :], out, mask=y_mask)
 
 
+@on_its_device
 def launch_forward(
     u: Tensor,
     w: Tensor,

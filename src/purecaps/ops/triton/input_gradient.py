@@ -25,6 +25,7 @@ from torch import Tensor
 from purecaps.ops.geometry import Pair
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import (
     activation_gradient,
     divided,
@@ -280,6 +281,7 @@ def input_gradient_kernel(
     tl.store(grad_u_ptr + offsets, total.to(grad_u_ptr.dtype.element_ty), mask=mask)
 
 
+@on_its_device
 def launch_input_gradient(
     grad_v: Tensor, w: Tensor, problem: Problem, dtype: torch.dtype, precision: str, below: Below | None = None
 ) -> Tensor:
@@ -315,8 +317,8 @@ def launch_input_gradient(
         grad_v,
         w,
         grad_u,
-        grad_u if below is None else as_rows(below.u),
-        grad_u if below is None else as_rows(below.r),
+        grad_u if below is None else as_rows(below.u).contiguous(),  # hooks on saved tensors may have copied them
+        grad_u if below is None else as_rows(below.r).contiguous(),
         problem.B,
         stride_z(w),
         1.0 if below is None else below.slope,

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.problem import memory_order
 
 NUMBERS = 1024
@@ -87,6 +88,7 @@ def can_turn(w: Tensor) -> bool:
     return w.shape[5] == 1 and w.permute(0, 5, 4, 7, 1, 2, 3, 6).is_contiguous()
 
 
+@on_its_device
 def _launch(
     sources: Sequence[Tensor],
     targets: Sequence[Tensor],

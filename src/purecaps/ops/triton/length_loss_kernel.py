@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import squash_factor
 
 
@@ -78,6 +79,7 @@ def length_loss_kernel(
     tl.store(wrong_ptr + z, tl.sum(wrongs, axis=0).to(tl.int64))
 
 
+@on_its_device
 def launch_length_loss(
     r: Tensor, labels: Tensor, loss: Tensor, wrong: Tensor, grad: Tensor, margin: bool, numbers: tuple[float, ...]
 ) -> None:

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import divided
 from purecaps.ops.triton.plan import FILL
 from purecaps.ops.triton.problem import power_of_two
@@ -83,6 +84,7 @@ def sum_turned_parts(parts: Tensor, total: Tensor) -> None:
     _launch(parts, total, total.numel() // Z, networks=Z, turned=turned)
 
 
+@on_its_device
 def _launch(parts: Tensor, total: Tensor, count: int, networks: int, turned: dict[str, int]) -> None:
     splits = parts.shape[0]
     # Few numbers in many parts need many programs, each with many loads under way.

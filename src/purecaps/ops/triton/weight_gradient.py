@@ -14,6 +14,7 @@ from torch import Tensor
 
 from purecaps.ops.triton import memory
 from purecaps.ops.triton.ahead import launched_ahead, wait_for_inputs
+from purecaps.ops.triton.device import on_its_device
 from purecaps.ops.triton.parts import tile_rows
 from purecaps.ops.triton.plan import plan, row_blocks
 from purecaps.ops.triton.problem import Problem, constants, stride_z
@@ -124,6 +125,7 @@ def weight_gradient_kernel(
     tl.store(part + at_row[:, None] + at_column[None, :], out, mask=k_real[:, None] & column_real[None, :])
 
 
+@on_its_device
 def launch_weight_gradient(u: Tensor, grad_v: Tensor, grad_w: Tensor, problem: Problem, precision: str) -> Tensor:
     """Writes the gradient of w [Z, kh, kw, C, O, g, n, p] with g = 1.
 

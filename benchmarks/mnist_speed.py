@@ -22,9 +22,9 @@ import torch
 
 from purecaps.data import Dataset, load
 from purecaps.data.loader import DeviceLoader
-from purecaps.experiments.run import versions
 from purecaps.models.registry import build_model
 from purecaps.models.stack import ModelStack
+from purecaps.provenance import versions
 from purecaps.train import Recipe
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State

@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 
-from purecaps.experiments.run import versions, write_json
+from purecaps.files import write_json
 from purecaps.ops.triton import ahead, early, stack
+from purecaps.provenance import versions
 from purecaps.train import step as train_step
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.step import GraphStepper

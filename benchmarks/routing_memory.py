@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
-from purecaps.experiments.run import versions, write_json
+from purecaps.files import write_json
 from purecaps.losses import margin_loss
 from purecaps.models import create_model
+from purecaps.provenance import versions
 
 # What is to fit into 24 GiB: a batch size, and options of the network.
 CASES = {"capsnet_em": (128, {}), "capsnet_dr": (512, {"decoder": False})}

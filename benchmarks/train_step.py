@@ -32,9 +32,10 @@ import torch
 from purecaps.data import Split
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.transforms import parse
-from purecaps.experiments.run import versions, write_json
+from purecaps.files import write_json
 from purecaps.models import create_model
 from purecaps.models.stack import ModelStack
+from purecaps.provenance import versions
 from purecaps.train import Recipe
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.checkpoint import State

@@ -23,9 +23,9 @@ import torch
 
 from purecaps import data
 from purecaps.data import Dataset
-from purecaps.experiments.run import versions
 from purecaps.files import atomic_write
 from purecaps.models.registry import build_model
+from purecaps.provenance import versions
 from purecaps.train.checkpoint import State
 from purecaps.train.loop import validate
 from purecaps.train.optimiser import make_optimiser

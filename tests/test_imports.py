@@ -15,6 +15,7 @@ ORDER = [
     "_version",
     "errors",
     "files",
+    "provenance",
     "malloc",
     "tensorfile",
     "ops",

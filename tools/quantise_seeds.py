@@ -18,7 +18,7 @@ from rich.console import Console
 
 from purecaps import data
 from purecaps.experiments.quantising import over_seeds
-from purecaps.experiments.run import write_json
+from purecaps.files import write_json
 from purecaps.quant.training import LR
 from purecaps.train.log import ConsoleWatcher
 

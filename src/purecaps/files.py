@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -40,6 +42,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     # The rename itself is durable only once the folder is written; not every platform can open one.
     with contextlib.suppress(OSError):
         _sync(target.parent)
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def _sync(path: Path) -> None:

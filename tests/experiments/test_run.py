@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from purecaps.evaluate.trained import TrainedModel
-from purecaps.experiments.run import commit, first_command, run
+from purecaps.experiments.run import first_command, run
+from purecaps.provenance import commit
 from purecaps.train import Recipe, RunConfig
 
 
@@ -42,7 +43,7 @@ def test_a_command_whose_path_is_not_utf_8_is_kept(tmp_path):
 
 @pytest.mark.parametrize("side_by_side", [2, 1])
 def test_seeds_leave_the_same_files_side_by_side_and_in_turn(digits, tmp_path, monkeypatch, side_by_side):
-    monkeypatch.setattr("purecaps.train.seeds.side_by_side", lambda config, dataset, device: side_by_side > 1)
+    monkeypatch.setattr("purecaps.train.start.side_by_side", lambda config, dataset, device: side_by_side > 1)
     recipe = RECIPE.replace(init=None, loss="cross_entropy", scale=1.0)
     config = RunConfig("cnn_small", "digits", "x", recipe, seed=4, seeds=2)
     outcome = run(config, digits, tmp_path, device=torch.device("cpu"), command="c")

@@ -7,7 +7,7 @@ import torch
 
 from purecaps.errors import CheckpointError, ConfigError
 from purecaps.train import RECIPES, Recipe, RunConfig, Trainer
-from purecaps.train.seeds import side_by_side
+from purecaps.train.start import side_by_side
 
 
 def test_the_last_of_several_seeds_is_a_seed_too():

@@ -13,7 +13,8 @@ from purecaps.train import Recipe, RunConfig, make_trainer, train
 from purecaps.train.log import Silent, read_metrics
 from purecaps.train.loop import InterruptedRunError, OutOfTimeError, Trainer
 from purecaps.train.meter import Meter
-from purecaps.train.seeds import SeedsInTurn, remove_checkpoints, side_by_side, together
+from purecaps.train.seeds import SeedsInTurn, remove_checkpoints, together
+from purecaps.train.start import side_by_side
 
 RECIPE = Recipe(
     steps=12,
@@ -127,11 +128,11 @@ def test_seeds_are_side_by_side_on_a_gpu_where_the_network_can_be_stacked(digits
 @pytest.mark.parametrize("begun_together", [True, False])
 def test_a_run_is_gone_on_with_as_it_was_begun_whatever_the_device(digits, tmp_path, monkeypatch, begun_together):
     run, watcher = config(model="cnn_small"), Noting()
-    monkeypatch.setattr("purecaps.train.seeds.side_by_side", lambda *of_run: begun_together)
+    monkeypatch.setattr("purecaps.train.start.side_by_side", lambda *of_run: begun_together)
     whole = train(run, digits, tmp_path)
     for path in tmp_path.rglob("step-00000012.safetensors"):
         path.unlink()
-    monkeypatch.setattr("purecaps.train.seeds.side_by_side", lambda *of_run: not begun_together)
+    monkeypatch.setattr("purecaps.train.start.side_by_side", lambda *of_run: not begun_together)
     again = train(run, digits, tmp_path, watcher=watcher)
     assert watcher.told[0][2] == 8, "expected it to go on from the checkpoint"
     assert again.side_by_side == whole.side_by_side

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from purecaps.evaluate.trained import TrainedModel
-from purecaps.experiments.run import write_json
 from purecaps.export.c import export_c
 from purecaps.export.c_int8 import export_c_int8
+from purecaps.files import write_json
 from purecaps.quant import QuantisedPCapsNet
 
 HERE = Path(__file__).parent

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from torch import nn
 
+from purecaps import provenance
 from purecaps.cli.options import (
     Device,
     Pretrained,
@@ -46,7 +47,7 @@ from purecaps.evaluate.attacks.picture import attack_picture
 from purecaps.evaluate.attacks.uap import AIMS, UAP_STEPS
 from purecaps.evaluate.style import save
 from purecaps.evaluate.trained import TrainedModel
-from purecaps.experiments import run as runs
+from purecaps.files import write_json
 from purecaps.malloc import keep_freed_memory
 from purecaps.train import pick_device
 from purecaps.train.teacher import is_packaged
@@ -115,7 +116,7 @@ def attack(
     trained = load_trained(checkpoint, model).to(chosen)
     substitute = None if source is None else _load_source(source, trained).to(chosen)
     name = data_name or trained.info.trained_on
-    dataset = load_data_for(trained, name, root)
+    dataset = load_data_for(trained.info, name, root)
     target = trained.on_unit_pixels()
     giver = target if substitute is None else substitute.on_unit_pixels()
     chosen_loss = default_loss(giver, loss)
@@ -145,9 +146,9 @@ def attack(
             **options,
             "seed": seed,
             "command": shlex.join(["purecaps", *sys.argv[1:]]),
-            "versions": runs.versions(chosen),
+            "versions": provenance.versions(chosen),
         }
-        runs.write_json(out_dir / "attack.json", {**about, **result.as_dict()})
+        write_json(out_dir / "attack.json", {**about, **result.as_dict()})
         save(attack_picture(result, dataset.class_names, title=title), out_dir / "attack.png")
         out.print(f"written to {out_dir}", soft_wrap=True)
     last = result.points[-1]

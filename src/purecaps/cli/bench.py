@@ -22,7 +22,8 @@ from purecaps.experiments import bench as benching
 from purecaps.experiments.bench import contenders as contending
 from purecaps.experiments.bench import plots, tables
 from purecaps.experiments.bench.subjects import registered
-from purecaps.experiments.run import versions, write_json
+from purecaps.files import write_json
+from purecaps.provenance import versions
 from purecaps.train import pick_device
 from purecaps.train.recipe import PRECISIONS
 

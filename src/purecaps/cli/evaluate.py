@@ -35,7 +35,7 @@ def evaluate_verb(
     check_folder("--out", out_dir)
     trained = load_trained(checkpoint, model).to(chosen)
     source = data_name or trained.info.trained_on
-    dataset = load_data_for(trained, source, root)
+    dataset = load_data_for(trained.info, source, root)
     with progress_bar("images", len(dataset.test)) as progress:
         batches = trained.batches(dataset.test)
         result = evaluate(trained.model, batches, num_classes=trained.info.num_classes, progress=progress)

@@ -22,11 +22,11 @@ from purecaps.cli.support import out, say
 from purecaps.cli.targets import check_file
 from purecaps.data import Split
 from purecaps.errors import PurecapsError
-from purecaps.evaluate.trained import TrainedModel
 from purecaps.export.c import export_c
 from purecaps.export.c_int8 import export_c_int8
 from purecaps.export.onnx import export_onnx
 from purecaps.export.onnx_int8 import export_onnx_int8
+from purecaps.models import ModelInfo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -83,21 +83,21 @@ def export_onnx_verb(
     check_file("--out", path)
     if int8:
         network = load_quantised(checkpoint, model, root)
-        test = _test_split(TrainedModel(network, network.info), root)
+        test = _test_split(network.info, root)
         report = export_onnx_int8(network, path, preprocessing=preprocessing, test=test)
         found = "the same integers as PyTorch"
     else:
         trained = load_trained(checkpoint, model)
-        report = export_onnx(trained, path, preprocessing=preprocessing, test=_test_split(trained, root))
+        report = export_onnx(trained, path, preprocessing=preprocessing, test=_test_split(trained.info, root))
         found = f"largest difference {report.max_difference:.1e}, {report.differing_predictions} differing predictions"
     out.print(f"{report.images:,} {'test' if report.real_images else 'random'} images: {found}")
     out.print(f"{report.path}: {report.bytes:,} bytes, opset {report.opset}", soft_wrap=True)
 
 
-def _test_split(trained: TrainedModel, root: Path | None) -> Split | None:
+def _test_split(info: ModelInfo, root: Path | None) -> Split | None:
     """The test images of what a network was trained on; None where they are not to be had."""
     try:
-        return load_data_for(trained, trained.info.trained_on, root).test
+        return load_data_for(info, info.trained_on, root).test
     except PurecapsError as error:
         say(f"{error}; comparing on random images instead")
         return None

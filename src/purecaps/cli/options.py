@@ -13,6 +13,7 @@ from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import CheckpointError, ConfigError, DataError
 from purecaps.evaluate.trained import TrainedModel
+from purecaps.models import ModelInfo
 from purecaps.quant.network import KIND
 from purecaps.tensorfile import kind_of
 from purecaps.train import RunConfig, pick_device
@@ -57,9 +58,8 @@ def load_file(path: Path) -> TrainedModel:
     return TrainedModel.from_file(path)
 
 
-def load_data_for(trained: TrainedModel, source: str, root: Path | None) -> Dataset:
+def load_data_for(info: ModelInfo, source: str, root: Path | None) -> Dataset:
     """A data set as a network's input; a folder's images are resized to what it was trained on."""
-    info = trained.info
     if not source:  # as a path it would mean the current folder
         raise ConfigError(
             f"--data: expected a data set or path, since the file of {info.name} does not say what it was trained on, "

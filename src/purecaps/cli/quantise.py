@@ -61,7 +61,7 @@ def quantise(
             raise ConfigError(f"{name}: expected a number above 0, got {value:g}")
     check_file("--out", path)
     trained = load_trained(checkpoint, model)
-    dataset = load_data_for(trained, data_name or trained.info.trained_on, root)
+    dataset = load_data_for(trained.info, data_name or trained.info.trained_on, root)
     found = compare(
         trained,
         dataset,
@@ -93,6 +93,6 @@ def load_quantised(checkpoint: Path | None, model: str | None, root: Path | None
     if checkpoint.is_file() and kind_of(checkpoint) == KIND:
         return QuantisedPCapsNet.load(checkpoint)
     trained = load_trained(checkpoint, None)
-    images = calibration_images(load_data_for(trained, trained.info.trained_on, root))
+    images = calibration_images(load_data_for(trained.info, trained.info.trained_on, root))
     say(f"quantising, with {len(images):,} training images; `purecaps quantise` also says what is lost")
     return to_integers(trained, images)

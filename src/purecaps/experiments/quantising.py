@@ -14,7 +14,7 @@ from torch import Tensor
 
 from purecaps.data.types import Dataset, Split
 from purecaps.evaluate.trained import TrainedModel
-from purecaps.experiments.run import versions
+from purecaps.provenance import versions
 from purecaps.quant import QuantisedPCapsNet, calibration_images, quantisation_aware, quantise
 from purecaps.quant.training import LR
 from purecaps.train.log import Watcher

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import platform
 import shlex
 import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from purecaps._version import __version__
 from purecaps.data.types import Dataset
 from purecaps.errors import CheckpointError
 from purecaps.evaluate import Result, evaluate, pictures, write_report
 from purecaps.evaluate.trained import WEIGHTS
 from purecaps.experiments.run_folder import holds_run
-from purecaps.files import atomic_write
+from purecaps.files import atomic_write, write_json
 from purecaps.models.guided import eval_batch
 from purecaps.models.store import ModelInfo, save_model
+from purecaps.provenance import versions
 from purecaps.train import RunConfig, TrainedRun, make_trainer
 from purecaps.train.log import Watcher
 from purecaps.train.seeds import seed_folder
@@ -199,62 +196,6 @@ def errors_of(result: Result) -> dict[str, Any]:
         "test_images": len(result),
         "test_error_interval": list(result.interval()),
     }
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n")
-
-
-def versions(device: torch.device) -> dict[str, str]:
-    """Hardware and software a run was made with."""
-    threads = torch.get_num_threads()
-    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    return {
-        "purecaps": __version__,
-        "commit": commit(),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "platform": platform.system(),
-        "hardware": hardware if device.type == "cuda" else f"{hardware}, {threads} thread{'s' if threads != 1 else ''}",
-    }
-
-
-def on_cpu(versions: Mapping[str, str]) -> bool:
-    """Whether what `versions` describes was computed on a CPU."""
-    return versions["hardware"].endswith(("thread", "threads"))
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "CPU")
-
-
-def commit() -> str:
-    """The commit of the source tree, or "unknown" for an installed package.
-
-    $PURECAPS_COMMIT says it where the sources were copied to a machine without their repository.
-    """
-    if stated := os.environ.get("PURECAPS_COMMIT"):
-        return stated
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], cwd=here, capture_output=True, text=True, timeout=10
-        )
-        # Inside somebody else's repository, its commit would say nothing of this package.
-        tracked = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
-            cwd=here,
-            capture_output=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() if found.returncode == 0 and tracked.returncode == 0 else "unknown"
 
 
 def write_pictures(out: Path, result: Result, dataset: Dataset) -> None:

@@ -18,7 +18,8 @@ from purecaps.models import mscaps as mscaps
 from purecaps.models import packing as packing
 from purecaps.models import paper as paper
 from purecaps.models import residual as residual
-from purecaps.models.pcapsnet import Layer, PCapsNet, check_in_shape
+from purecaps.models.images import check_in_shape
+from purecaps.models.pcapsnet import Layer, PCapsNet
 from purecaps.models.registry import build_model, list_models, register_model
 from purecaps.models.store import ModelInfo, load_model, load_pretrained, save_model
 

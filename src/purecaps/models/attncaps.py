@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from purecaps.errors import ConfigError
 from purecaps.models.class_capsules import ClassCapsules
 from purecaps.models.decoder import Decoder
-from purecaps.models.images import CIFAR, MNIST
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR, MNIST, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, to_capsules
 from purecaps.nn.routing import Capsules, capsule_length

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from purecaps.models.class_capsules import ClassCapsules
 from purecaps.models.decoder import Decoder
-from purecaps.models.images import CIFAR_CROP, MNIST
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR_CROP, MNIST, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import FullyConnectedCapsules, to_capsules
 from purecaps.nn.routing import Capsules, squash

@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from purecaps.models.images import MNIST, ImageNetwork, check_images
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import MNIST, ImageNetwork, ImageShape, check_images
 from purecaps.models.registry import register_model
 
 DROPOUT = 0.5  # the rate is not published; this is what Srivastava et al. (2014) advise for hidden units

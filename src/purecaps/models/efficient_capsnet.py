@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from purecaps.models.class_capsules import ClassCapsules
 from purecaps.models.decoder import Decoder
-from purecaps.models.images import MNIST
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import MNIST, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import FullyConnectedCapsules, to_capsules
 from purecaps.nn.routing import Capsules

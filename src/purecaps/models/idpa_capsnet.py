@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from purecaps.models.class_capsules import ClassCapsules
-from purecaps.models.images import CIFAR
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, to_capsules
 from purecaps.nn.routing.capsules import Capsules, check_iterations

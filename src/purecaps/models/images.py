@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
-from purecaps.models.pcapsnet import ImageShape, check_dtype, check_in_shape, check_num_classes, per_channel
+from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.validation import check_floating, shape_text
+
+ImageShape = tuple[int, int, int]
 
 MNIST: ImageShape = (1, 28, 28)
 CIFAR: ImageShape = (3, 32, 32)
@@ -26,6 +28,39 @@ def check_images(in_shape: ImageShape, num_classes: int, smallest: int) -> None:
             f"in_shape: expected images of at least {smallest}x{smallest} for this network, "
             f"got {in_shape[1]}x{in_shape[2]}"
         )
+
+
+def check_in_shape(in_shape: Sequence[int]) -> None:
+    if (
+        not isinstance(in_shape, Sequence)
+        or len(in_shape) != 3
+        or any(not isinstance(size, int) or size < 1 for size in in_shape)
+    ):
+        raise ConfigError(f"in_shape: expected (channels, height, width), each at least 1, got {in_shape!r}")
+
+
+def check_dtype(images: Tensor, weight: Tensor) -> None:
+    """Refuses images that the layers would refuse, where what they are called is still known."""
+    # Under autocast they are cast to one dtype later.
+    if images.dtype != weight.dtype and autocast_dtype(images.device.type) is None:
+        raise ConfigError(f"images: expected {weight.dtype}, as the network's weights are, got {images.dtype}")
+
+
+def check_num_classes(num_classes: int) -> None:
+    if not isinstance(num_classes, int) or num_classes < 2:
+        raise ConfigError(f"num_classes: expected an int >= 2, got {num_classes!r}")
+
+
+def per_channel(name: str, values: Sequence[float] | None, channels: int) -> Tensor | None:
+    """What images are standardised with, as [C, 1, 1]; None stays None."""
+    if values is None:
+        return None
+    if len(values) != channels or (name == "std" and min(values) <= 0):
+        raise ConfigError(
+            f"{name}: expected {channels} numbers{' above 0' if name == 'std' else ''}, one a channel, "
+            f"got {tuple(values)!r}"
+        )
+    return torch.tensor(values, dtype=torch.float32).view(channels, 1, 1)
 
 
 class ImageNetwork(nn.Module):

@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from purecaps.models.images import MNIST
+from purecaps.models.images import MNIST, ImageShape
 from purecaps.models.matrix_capsnet import POSE, MatrixCapsNet
-from purecaps.models.pcapsnet import ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, PrimaryCapsules
 from purecaps.nn.routing import Capsules

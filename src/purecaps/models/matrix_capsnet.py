@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.models.class_capsules import ClassCapsules
-from purecaps.models.images import CIFAR, CIFAR_CROP, MNIST
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR, CIFAR_CROP, MNIST, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import ConvCapsules, FullyConnectedCapsules, PrimaryCapsules
 from purecaps.nn.routing import Capsules

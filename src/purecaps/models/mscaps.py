@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.models.class_capsules import ClassCapsules
-from purecaps.models.images import CIFAR, MNIST
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR, MNIST, ImageShape
 from purecaps.models.registry import register_model
 from purecaps.nn import to_capsules
 from purecaps.nn.recompute import route_in_parts

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
+from purecaps.models.images import ImageShape, check_dtype, check_in_shape, check_num_classes, per_channel
 from purecaps.nn import CapsBlock, LengthHead
 from purecaps.nn.hooks import is_hooked
 from purecaps.ops.api import caps_blocks
-from purecaps.ops.autocast import autocast_dtype
 from purecaps.ops.validation import check_chunk, check_floating, shape_text
-
-ImageShape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -220,27 +218,6 @@ class PCapsNet(nn.Module):
         return f"in_shape {'x'.join(map(str, self.in_shape))}, {self.num_classes} classes"
 
 
-def check_in_shape(in_shape: Sequence[int]) -> None:
-    if (
-        not isinstance(in_shape, Sequence)
-        or len(in_shape) != 3
-        or any(not isinstance(size, int) or size < 1 for size in in_shape)
-    ):
-        raise ConfigError(f"in_shape: expected (channels, height, width), each at least 1, got {in_shape!r}")
-
-
-def check_dtype(images: Tensor, weight: Tensor) -> None:
-    """Refuses images that the layers would refuse, where what they are called is still known."""
-    # Under autocast they are cast to one dtype later.
-    if images.dtype != weight.dtype and autocast_dtype(images.device.type) is None:
-        raise ConfigError(f"images: expected {weight.dtype}, as the network's weights are, got {images.dtype}")
-
-
-def check_num_classes(num_classes: int) -> None:
-    if not isinstance(num_classes, int) or num_classes < 2:
-        raise ConfigError(f"num_classes: expected an int >= 2, got {num_classes!r}")
-
-
 def _out_caps(layer: Layer, position: int, num_classes: int, *, last: bool) -> int:
     if last:
         if layer.out not in (None, num_classes):
@@ -260,15 +237,3 @@ def _columns(layer: Layer, position: int, numbers: int) -> int:
     if position > 0:
         raise ConfigError(f"layers[{position}].n: expected an int; None is for the first layer")
     return max(1, numbers // layer.g)
-
-
-def per_channel(name: str, values: Sequence[float] | None, channels: int) -> Tensor | None:
-    """What images are standardised with, as [C, 1, 1]; None stays None."""
-    if values is None:
-        return None
-    if len(values) != channels or (name == "std" and min(values) <= 0):
-        raise ConfigError(
-            f"{name}: expected {channels} numbers{' above 0' if name == 'std' else ''}, one a channel, "
-            f"got {tuple(values)!r}"
-        )
-    return torch.tensor(values, dtype=torch.float32).view(channels, 1, 1)

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from purecaps.models.cnn import ConvNet
-from purecaps.models.images import CIFAR, check_images
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import CIFAR, ImageShape, check_images
 from purecaps.models.registry import register_model
 
 WIDTHS = (32, 64, 128)

@@ -4,7 +4,7 @@ from purecaps.train.config import RunConfig, pick_device
 from purecaps.train.loop import Trainer
 from purecaps.train.recipe import Recipe
 from purecaps.train.recipes import RECIPES, get_recipe
-from purecaps.train.seeds import make_trainer, train
+from purecaps.train.start import make_trainer, train
 from purecaps.train.trained_run import TrainedRun
 
 __all__ = [

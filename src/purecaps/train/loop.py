@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,18 @@ class InterruptedRunError(PurecapsError):
 
 class OutOfTimeError(InterruptedRunError):
     """The run stopped by itself, for its deadline; its state is saved."""
+
+
+class TrainerOptions(TypedDict, total=False):
+    """What `Trainer` takes by name."""
+
+    device: torch.device | str
+    watcher: Watcher | None
+    tensorboard: bool
+    graph: bool | None
+    compile: bool
+    deadline: float
+    teacher: nn.Module | None
 
 
 class Trainer:

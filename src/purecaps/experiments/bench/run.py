@@ -23,8 +23,8 @@ from purecaps.experiments.bench.runner import Runner, Timed
 from purecaps.experiments.bench.subjects import Subject
 from purecaps.experiments.bench.tasks import MODES
 from purecaps.experiments.bench.turns import Turns
-from purecaps.experiments.run import versions
 from purecaps.malloc import keep_freed_memory
+from purecaps.provenance import versions
 from purecaps.train.arithmetic import arithmetic
 from purecaps.train.recipe import PRECISIONS
 

@@ -9,7 +9,7 @@ import torch
 
 from purecaps.errors import ConfigError
 from purecaps.models import Layer, PCapsNet, create_model
-from purecaps.models.pcapsnet import ImageShape
+from purecaps.models.images import ImageShape
 from purecaps.models.store import pretrained_path
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from purecaps import provenance
 from purecaps.data.types import Dataset
 from purecaps.evaluate.attacks import (
     Attack,
@@ -25,7 +26,6 @@ from purecaps.evaluate.attacks.pgd import PGD_STEPS
 from purecaps.evaluate.attacks.uap import UAP_STEPS
 from purecaps.evaluate.classification import wilson_interval
 from purecaps.evaluate.trained import TrainedModel
-from purecaps.experiments import run as runs
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, count_text, keep
 from purecaps.experiments.paper.training import TrainingJob
 
@@ -140,7 +140,7 @@ class AttackJob(Job):
                 "seeds": [seed],
                 "command": f"{self.command} --seeds {self.seeds}",
                 "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-                "versions": runs.versions(place.device),
+                "versions": provenance.versions(place.device),
             }
             parts = _joined(parts, part)
             keep(self, place, {"runs": done, "parts": parts})

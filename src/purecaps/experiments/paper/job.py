@@ -20,7 +20,7 @@ from purecaps import data
 from purecaps.data.types import Dataset
 from purecaps.errors import ConfigError, DataError, PurecapsError
 from purecaps.experiments.paper.scale import first_images
-from purecaps.experiments.run import write_json
+from purecaps.files import write_json
 from purecaps.train.log import Silent, Watcher
 
 Record = dict[str, Any]

@@ -17,8 +17,8 @@ from purecaps.experiments.paper.cells import NONE, plain, verdicts
 from purecaps.experiments.paper.entry import Entry, Results, Row, Shown, Table
 from purecaps.experiments.paper.job import Job, Record
 from purecaps.experiments.paper.markup import html_table, html_text, markdown_table
-from purecaps.experiments.run import on_cpu
 from purecaps.files import atomic_write
+from purecaps.provenance import on_cpu
 from purecaps.train.recipe import Recipe
 
 TITLE = "The paper reproduced"

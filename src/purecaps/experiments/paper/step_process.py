@@ -24,7 +24,7 @@ from purecaps.train.arithmetic import arithmetic
 from purecaps.train.config import RunConfig
 from purecaps.train.loop import Trainer
 from purecaps.train.recipe import Recipe
-from purecaps.train.seeds import side_by_side
+from purecaps.train.start import side_by_side
 from purecaps.train.step import Stepper, make_stepper
 
 SIZES = {"mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}

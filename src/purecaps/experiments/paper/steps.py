@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from purecaps.experiments import run as runs
+from purecaps import provenance
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, keep
 from purecaps.experiments.paper.step_sitting import Found, Task, cores, run_sitting
 from purecaps.experiments.paper.training import STEP_MS, TrainingJob
@@ -96,7 +96,7 @@ class StepsJob(Job):
     def run(self, place: Workplace, record: Record | None) -> None:
         missing = self._missing(record)
         rows, parts = ([], []) if record is None else (self._current(record), list(record["parts"]))
-        versions = runs.versions(place.device)
+        versions = provenance.versions(place.device)
         part = {
             "command": self.command,
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),

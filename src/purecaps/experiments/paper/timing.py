@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from purecaps.experiments import run as runs
+from purecaps import provenance
 from purecaps.experiments.paper.job import Job, Record, UnfinishedError, Workplace, keep
 from purecaps.models.registry import build_model
 from purecaps.train.arithmetic import arithmetic
@@ -97,7 +97,7 @@ class TimingJob(Job):
         part = {
             "command": self.command,
             "finished": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-            "versions": runs.versions(device),
+            "versions": provenance.versions(device),
         }
         keep(self, place, {"runs": found, "parts": [part]})
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from purecaps import provenance
 from purecaps.data.augment import Crop
 from purecaps.data.loader import DeviceLoader
 from purecaps.data.transforms import parse
@@ -201,7 +202,7 @@ class TrainingJob(Job):
             **({"compiled": True} if compiled else {}),
             **({"beside_others": True} if place.shared else {}),  # on one device: its times are too long
             **about_teacher,
-            "versions": runs.versions(place.device),
+            "versions": provenance.versions(place.device),
         }
         for run, network in zip(found, trained.models, strict=True):
             about = {"recipe": self.recipe_name, "job": self.name, **run, **part}

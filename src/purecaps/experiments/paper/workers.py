@@ -19,7 +19,7 @@ from purecaps.errors import ConfigError
 from purecaps.experiments.paper.job import Job, Workplace
 from purecaps.experiments.paper.mps import multi_process_service
 from purecaps.experiments.paper.runner import Tally, run_jobs, usable
-from purecaps.experiments.run import write_json
+from purecaps.files import write_json
 from purecaps.train.loop import InterruptedRunError
 
 MOST_WORKERS = 64

@@ -1,4 +1,4 @@
-"""What holds of every network with EM, variational, attention, kernel-density, self-attention or dot-product routing."""
+"""What holds of every capsule network with routing."""
 
 import copy
 
@@ -8,8 +8,6 @@ import torch
 from purecaps import create_model
 from purecaps.errors import ConfigError
 from purecaps.models import ModelInfo, load_model, save_model
-from purecaps.models.attncaps import AttentionCapsNet
-from purecaps.models.efficient_capsnet import EfficientCapsNet
 from purecaps.models.guided import stack_obstacle
 from purecaps.models.matrix_capsnet import EMCapsNet
 from purecaps.models.registry import get_entry
@@ -20,6 +18,19 @@ from purecaps.train.optimiser import make_optimiser
 CIFAR = (3, 32, 32)
 # Name, options, count here; beside it the published number.
 COUNTS = [
+    ("capsnet_dr", {}, 8_215_728),  # 8.2M
+    ("capsnet_dr1", {}, 8_215_728),
+    ("capsnet_dr_nodecoder", {}, 6_804_384),  # 6.8M
+    ("capsnet_dr1_nodecoder", {}, 6_804_384),  # 6.8M
+    ("capsnet_dr_cifar", {}, 22_476_448),  # none; others quote the 6.8M of MNIST
+    ("capsnet_dr_cifar", {"padding": 0}, 11_990_688),
+    ("dcnet", {}, 11_886_370),  # 11.8M
+    ("dcnet", {"decoder": False}, 9_688_082),
+    ("dcnet", {"in_shape": CIFAR, "decoder": False}, 11_536_438),
+    ("dcnetpp", {}, 13_153_846),  # 13.4M
+    ("dcnetpp", {"in_shape": (1, 28, 28)}, 10_941_922),
+    ("mscaps", {}, 12_169_552),
+    ("mscaps_cifar", {}, 12_278_608),  # 11.2M
     ("capsnet_em", {}, 318_420),  # 320K
     ("capsnet_em_cifar", {}, 458_900),  # 458K
     ("capsnet_vb", {}, 68_404),  # none for MNIST
@@ -40,6 +51,13 @@ COUNTS = [
 ]
 # Small images, not square, of unusual channels: the least that each network takes, or just above.
 SMALL = {
+    "capsnet_dr": ((2, 17, 19), {}),
+    "capsnet_dr1_nodecoder": ((2, 19, 17), {}),
+    "capsnet_dr_cifar": ((1, 5, 3), {}),
+    "dcnet": ((2, 9, 13), {}),
+    "dcnetpp": ((2, 21, 23), {}),
+    "mscaps": ((2, 17, 20), {}),
+    "mscaps_cifar": ((1, 21, 22), {}),
     "capsnet_em": ((2, 17, 19), {"widths": (8, 5, 4, 3)}),
     "capsnet_vb": ((2, 19, 17), {"widths": (8, 5, 4, 3)}),
     "attncaps": ((2, 5, 7), {}),
@@ -49,7 +67,21 @@ SMALL = {
     "efficient_capsnet": ((2, 11, 13), {}),
     "idpa_capsnet": ((2, 13, 15), {}),
 }
-LEAST = {"capsnet_em": 17, "capsnet_vb_cifar": 17, "frms": 9, "efficient_capsnet": 11, "idpa_capsnet": 13}
+LEAST = {
+    "capsnet_dr": 17,
+    "dcnet": 9,
+    "dcnetpp": 21,
+    "mscaps": 17,
+    "mscaps_cifar": 21,
+    "capsnet_em": 17,
+    "capsnet_vb_cifar": 17,
+    "frms": 9,
+    "efficient_capsnet": 11,
+    "idpa_capsnet": 13,
+}
+# Those whose poses are 4x4, and those of which a score is the length of a capsule.
+MATRICES = ("capsnet_em", "capsnet_vb", "frms", "frem", "idpa_capsnet")
+BY_LENGTH = ("capsnet_dr", "dcnet", "mscaps")
 LABELS = torch.tensor([2, 0, 1])
 
 
@@ -108,15 +140,15 @@ def test_an_image_is_scored_alike_in_any_company(network):
     assert not torch.equal(together[3], together[1])
 
 
-def test_capsules_have_the_librarys_seven_axes(network):
+def test_capsules_have_the_librarys_seven_axes(network, request):
     network.eval()
     with torch.no_grad():
-        capsules = network.capsules(images_for(network, 2))
-        poses = network.class_capsules(images_for(network, 2)).poses
+        capsules, scores = network.capsules(images_for(network)), network(images_for(network))
     network.train()
-    of_vectors = isinstance(network, AttentionCapsNet | EfficientCapsNet)
-    assert capsules.shape[:6] == (2, 3, 1, 1, 1, 1 if of_vectors else 4)
-    assert torch.equal(capsules.flatten(2), poses)
+    name = request.node.callspec.params["network"]
+    assert capsules.shape[:6] == (3, 3, 1, 1, 1, 4 if name in MATRICES else 1)
+    if name.startswith(BY_LENGTH):
+        torch.testing.assert_close(scores, capsules.flatten(2).norm(dim=2))
 
 
 def test_a_few_steps_reduce_the_loss(network, recipe):
@@ -159,9 +191,21 @@ def test_too_small_an_image_is_told_the_smallest_size(name, least):
         assert network(torch.rand(1, 1, least, least)).shape == (1, 2)
 
 
+@pytest.mark.parametrize("name", [name for name in SMALL if name.startswith(BY_LENGTH)])
+def test_the_recipe_is_the_authors_margin_loss(name):
+    recipe = RECIPES[get_entry(name).recipe]
+    assert (recipe.loss, recipe.m_pos, recipe.m_neg, recipe.lam) == ("margin", 0.9, 0.1, 0.5)
+    assert recipe.model_options() == {}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("capsnet_dr", {"iterations": 0}, "iterations: expected an int >= 1, got 0"),
+        ("dcnet", {"iterations": 1.5}, "iterations: expected an int >= 1, got 1.5"),
+        ("mscaps", {"dropout": 1.0}, r"dropout: expected a number of \[0, 1\), got 1.0"),
+        ("mscaps", {"decoder": True}, "mscaps: has no option 'decoder'"),
+        ("dcnetpp", {"init": "caffe"}, "dcnetpp: has no option 'init'"),
         ("capsnet_em", {"iterations": 0}, "iterations: expected an int >= 1, got 0"),
         ("capsnet_em", {"widths": (32, 0, 32, 32)}, "out_caps: expected an int >= 1, got 0"),
         ("capsnet_vb", {"iterations": 2.5}, "iterations: expected an int >= 1, got 2.5"),
@@ -193,4 +237,12 @@ def test_the_spread_losss_margin_rises_in_the_trainer(digits, tmp_path):
 def test_batch_norm_and_a_decoder_go_through_the_trainer(digits, tmp_path):
     model, losses = run("efficient_capsnet", 13, digits, tmp_path)
     assert model.stem[2].num_batches_tracked == 3
+    assert losses[-1] < losses[0]
+
+
+def test_several_losses_go_through_the_trainer(digits, tmp_path):
+    model, losses = run("dcnetpp", 21, digits, tmp_path)
+    assert model.dense[0].last_norm.num_batches_tracked == 3
+    # Four margin losses of a network that has learned nothing are 4 * 0.81, and the penalty is added.
+    assert losses[0] > 3.2
     assert losses[-1] < losses[0]

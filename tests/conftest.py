@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from purecaps.data import Dataset, Split
+from purecaps.ops import registry
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -42,6 +43,12 @@ def digits() -> Dataset:
     images = images.reshape(-1, 1, 28, 28)
     names = tuple(str(digit) for digit in range(10))
     return Dataset("digits", Split(images[:160], labels[:160]), Split(images[160:], labels[160:]), names)
+
+
+@pytest.fixture
+def own_registry(monkeypatch):
+    """What a test registers is gone after it."""
+    monkeypatch.setattr(registry, "_IMPLEMENTATIONS", dict(registry._IMPLEMENTATIONS))
 
 
 @pytest.fixture

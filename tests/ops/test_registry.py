@@ -12,7 +12,7 @@ U, W = torch.ones(1, 1, 3, 3, 1, 2, 3), torch.ones(3, 3, 1, 1, 1, 3, 2)
 
 
 @pytest.fixture
-def doubling():
+def doubling(monkeypatch):
     """A stand-in for a fused kernel: twice the result, and only for m = 2."""
 
     def twice(u, w, geometry):
@@ -21,9 +21,8 @@ def doubling():
     def refuses(u, w, geometry, chunk):
         return None if u.shape[5] == 2 else f"m = {u.shape[5]}, only m = 2 is covered"
 
-    registry.register(registry.Implementation("doubling", twice, conv.caps_block, refuses), first=True)
-    yield
-    registry.unregister("doubling")
+    first = registry.Implementation("doubling", twice, conv.caps_block, refuses)
+    monkeypatch.setattr(registry, "_IMPLEMENTATIONS", {"doubling": first, **registry._IMPLEMENTATIONS})
 
 
 @pytest.mark.usefixtures("doubling")

@@ -12,7 +12,7 @@ from fused_cases import CASES, gradients, normal
 
 from interpreted import DEVICE
 from purecaps.errors import ConfigError
-from purecaps.ops import caps_block, caps_conv2d, reference, refold, registry
+from purecaps.ops import caps_block, caps_conv2d, reference, refold
 from purecaps.ops import triton as fused
 from purecaps.ops.conv import empty_kernel
 from purecaps.ops.geometry import Geometry
@@ -26,38 +26,32 @@ if DEVICE == "cuda":
     pytest.skip("with a GPU, test_triton_gpu.py runs the compiled kernels", allow_module_level=True)
 
 
-@pytest.fixture(autouse=True)
-def implementation(kernels):
-    registry.register(
-        registry.Implementation("fused", fused.caps_conv2d, fused.caps_block, fused.refuses, automatic=registry.never)
-    )
-    yield
-    registry.unregister("fused")
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 @pytest.mark.parametrize(("u", "w", "stride", "padding", "dilation"), CASES)
 def test_convolution_matches_the_reference(u, w, stride, padding, dilation):
     assert_conv_matches_reference(
-        "fused", normal(*u), normal(*w, seed=1), stride=stride, padding=padding, dilation=dilation
+        "triton", normal(*u), normal(*w, seed=1), stride=stride, padding=padding, dilation=dilation
     )
 
 
 @pytest.mark.parametrize(("u", "w", "stride"), [case[:3] for case in CASES if case[4] == (1, 1) or case[3] == (0, 0)])
 def test_block_matches_the_reference(u, w, stride):
-    assert_block_matches_reference("fused", normal(*u), normal(*w, seed=1), stride=stride, tolerance=1e-6)
+    assert_block_matches_reference("triton", normal(*u), normal(*w, seed=1), stride=stride, tolerance=1e-6)
 
 
 @pytest.mark.parametrize(("m", "p", "chunk"), [(3, 16, 8), (4, 4, 8), (6, 3, 6), (3, 12, 4), (5, 3, 15), (1, 8, 8)])
 def test_block_squashes_chunks_as_the_reference_does(m, p, chunk):
     u, w = normal(1, 2, 4, 3, 1, m, 3), normal(2, 3, 2, 3, 1, 3, p, seed=1)
-    assert_block_matches_reference("fused", u, w, squash_chunk=chunk, tolerance=1e-6)
+    assert_block_matches_reference("triton", u, w, squash_chunk=chunk, tolerance=1e-6)
 
 
 # Triton's interpreter multiplies the bit patterns of bfloat16: that precision is left to test_triton_gpu.py.
 def test_half_precision_sums_in_float32():
     u, w = normal(2, 2, 5, 4, 1, 3, 4, dtype=torch.float16), normal(3, 2, 2, 3, 1, 4, 5, dtype=torch.float16, seed=1)
-    assert_conv_matches_reference("fused", u, w, stride=2, padding=1)
-    assert_block_matches_reference("fused", u, w, tolerance=3e-3)
+    assert_conv_matches_reference("triton", u, w, stride=2, padding=1)
+    assert_block_matches_reference("triton", u, w, tolerance=3e-3)
 
 
 U, W = (2, 2, 5, 4, 1, 3, 4), (3, 2, 2, 3, 1, 4, 5)
@@ -75,8 +69,8 @@ U, W = (2, 2, 5, 4, 1, 3, 4), (3, 2, 2, 3, 1, 4, 5)
 )
 def test_every_plan_gives_the_same_result(changes):
     with planned(**changes):
-        assert_block_matches_reference("fused", normal(*U), normal(*W, seed=1), stride=2, tolerance=1e-6)
-        assert_conv_matches_reference("fused", normal(*U), normal(*W, seed=1), stride=(1, 2), padding=1)
+        assert_block_matches_reference("triton", normal(*U), normal(*W, seed=1), stride=2, tolerance=1e-6)
+        assert_conv_matches_reference("triton", normal(*U), normal(*W, seed=1), stride=(1, 2), padding=1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -213,7 +207,7 @@ def test_operators_keep_their_contract_with_torch():
 def test_compiles_as_one_graph_with_gradients():
     u, w = normal(*U).requires_grad_(), normal(*W, seed=1).requires_grad_()
     compiled = torch.compile(
-        lambda u, w: caps_block(u, w, stride=2, impl="fused").square().sum(), fullgraph=True, backend="aot_eager"
+        lambda u, w: caps_block(u, w, stride=2, impl="triton").square().sum(), fullgraph=True, backend="aot_eager"
     )
     got = torch.autograd.grad(compiled(u, w), (u, w))
     true = torch.autograd.grad(caps_block(u, w, stride=2, impl="reference").square().sum(), (u, w))
@@ -222,7 +216,7 @@ def test_compiles_as_one_graph_with_gradients():
 
 class Exported(torch.nn.Module):
     def forward(self, u, w):
-        return caps_block(u, w, padding=1, impl="fused") + caps_conv2d(u, w, padding=1, impl="fused")
+        return caps_block(u, w, padding=1, impl="triton") + caps_conv2d(u, w, padding=1, impl="triton")
 
 
 def test_exports_with_any_batch_size():
@@ -238,7 +232,7 @@ def test_vmap_runs_a_stack_of_networks_in_one_launch(u_dim, w_dim):
     u = normal(*U) if u_dim is None else normal(3, *U).movedim(0, u_dim)
     w = normal(*W) if w_dim is None else normal(3, *W, seed=1)
     results = []
-    for impl in ("fused", "reference"):
+    for impl in ("triton", "reference"):
         this_u, this_w = u.clone().requires_grad_(), w.clone().requires_grad_()
         y = torch.func.vmap(lambda u, w, impl=impl: caps_block(u, w, impl=impl), (u_dim, w_dim))(this_u, this_w)
         y.square().sum().backward()
@@ -249,7 +243,7 @@ def test_vmap_runs_a_stack_of_networks_in_one_launch(u_dim, w_dim):
 def test_autocast_computes_in_half_precision():
     u, w = normal(*U), normal(*W, seed=1)
     with torch.autocast("cpu", torch.float16):
-        y = caps_block(u, w, impl="fused")
+        y = caps_block(u, w, impl="triton")
     assert y.dtype == torch.float16
     assert_close_in_norm(y, caps_block(u.double(), w.double(), impl="reference"), 1e-3, "autocast")
 
@@ -273,7 +267,7 @@ def test_autocast_computes_in_half_precision():
 )
 def test_what_is_not_covered_is_refused_with_the_reason(u, w, options, reason):
     with pytest.raises(ConfigError, match=reason):
-        caps_block(u, w, impl="fused", **options)
+        caps_block(u, w, impl="triton", **options)
 
 
 def test_the_cpu_is_refused_without_the_interpreter(monkeypatch):

@@ -55,8 +55,7 @@ def precision(request):
 
 
 @pytest.fixture(autouse=True)
-def implementations():
-    names = []
+def implementations(own_registry):
     for rounding in ("ieee", "tf32"):
 
         def conv(u, w, geometry, rounding=rounding):
@@ -65,11 +64,8 @@ def implementations():
         def block(u, w, geometry, slope, chunk, rounding=rounding):
             return fused.caps_block(u, w, geometry, slope, chunk, rounding)
 
-        names.append(f"fused {rounding}")
-        registry.register(registry.Implementation(names[-1], conv, block, fused.refuses, automatic=registry.never))
-    yield
-    for name in names:
-        registry.unregister(name)
+        name = f"fused {rounding}"
+        registry.register(registry.Implementation(name, conv, block, fused.refuses, automatic=registry.never))
 
 
 def layer_inputs(u, w, dtype=torch.float32):

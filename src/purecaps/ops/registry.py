@@ -72,19 +72,11 @@ _IMPLEMENTATIONS: dict[str, Implementation] = {}
 _announced: set[str] = set()
 
 
-def register(implementation: Implementation, *, first: bool = False) -> None:
-    """Adds an implementation; `first` puts it before all others in the order "auto" tries them."""
-    if implementation.name in _IMPLEMENTATIONS or implementation.name == "auto":
+def register(implementation: Implementation) -> None:
+    """Adds an implementation, the last that "auto" tries."""
+    if implementation.name in names():
         raise ConfigError(f"name: expected a new implementation name, got {implementation.name!r}")
-    others = dict(_IMPLEMENTATIONS)
-    _IMPLEMENTATIONS.clear()
-    parts = ({implementation.name: implementation}, others)
-    for part in parts if first else reversed(parts):
-        _IMPLEMENTATIONS.update(part)
-
-
-def unregister(name: str) -> None:
-    del _IMPLEMENTATIONS[name]
+    _IMPLEMENTATIONS[implementation.name] = implementation
 
 
 def names() -> tuple[str, ...]:

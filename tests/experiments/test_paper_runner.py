@@ -50,6 +50,20 @@ def test_a_record_has_every_seed_and_all_it_was_made_of(digits, tmp_path):
     assert record["parts"][0]["parameters"] == 2952
 
 
+@pytest.mark.parametrize(("batch", "looked_at"), [(20, 40), (1000, None)])
+def test_the_training_error_of_what_is_evaluated_slowly_is_that_of_some_images(
+    digits, tmp_path, monkeypatch, batch, looked_at
+):
+    monkeypatch.setattr("purecaps.experiments.paper.training.TRAIN_IMAGES", 50)
+    monkeypatch.setattr("purecaps.experiments.paper.training.eval_batch", lambda network: batch)
+    place, job = workplace(tmp_path, digits), training_job(seeds=1)
+    assert run_jobs([job], place).done == [job.name]
+    (found,) = read(place.results, job.name)["runs"]
+    assert found.get("train_images") == looked_at
+    assert found["test_images"] == 40
+    assert 0 <= found["train_error"] <= 100
+
+
 def test_the_recorded_error_is_that_of_the_weights_left_behind(digits, tmp_path):
     job, place = training_job(), workplace(tmp_path, digits)
     record = run(job, place)

@@ -28,33 +28,51 @@ def test_every_system_has_a_budget_and_no_other_has():
 
 
 def test_a_budget_is_what_fits_the_seconds_after_getting_ready(script):
-    found = script.new_budgets([row(3.0, 10.0)], 40, {"zoo/a": 10**6})
+    found = script.new_budgets([row(3.0, 10.0)], script.Time(40), {"zoo/a": 10**6})
     assert found == {"zoo/a": Budget(10_000, 3.0)}
 
 
 def test_no_budget_exceeds_the_recipe_or_falls_below_a_hundred_steps(script):
-    assert script.new_budgets([row(0.1, 1.0)], 40, {"zoo/a": 5000})["zoo/a"].steps == 5000
-    assert script.new_budgets([row(100.0, 50.0)], 40, {"zoo/a": 5000})["zoo/a"].steps == 100
+    assert script.new_budgets([row(0.1, 1.0)], script.Time(40), {"zoo/a": 5000})["zoo/a"].steps == 5000
+    assert script.new_budgets([row(100.0, 50.0)], script.Time(40), {"zoo/a": 5000})["zoo/a"].steps == 100
 
 
 @pytest.mark.parametrize(("ready", "compiled"), [(20.0, True), (38.0, False)])
 def test_it_is_compiled_only_where_more_steps_fit_so(script, ready, compiled):
-    found = script.new_budgets([row(10.0, 2.0), row(4.0, ready, compiled=True)], 40, {"zoo/a": 10**6})
+    found = script.new_budgets([row(10.0, 2.0), row(4.0, ready, compiled=True)], script.Time(40), {"zoo/a": 10**6})
     assert found["zoo/a"].compiled is compiled
 
 
 def test_networks_that_were_not_timed_are_passed_over(script):
-    assert script.new_budgets([{"job": "zoo/a", "compiled": False, "why": "out of memory"}], 40, {"zoo/a": 9}) == {}
+    assert (
+        script.new_budgets([{"job": "zoo/a", "compiled": False, "why": "out of memory"}], script.Time(40), {"zoo/a": 9})
+        == {}
+    )
 
 
 def test_getting_ready_counts_for_no_more_than_is_allowed_for_it(script):
     rows = [row(10.0, 2.0), row(4.0, 60.0, compiled=True)]
-    assert script.new_budgets(rows, 40, {"zoo/a": 10**6}) == {"zoo/a": Budget(3_800, 10.0)}
-    assert script.new_budgets(rows, 40, {"zoo/a": 10**6}, ready=10.0) == {"zoo/a": Budget(7_500, 4.0, compiled=True)}
+    assert script.new_budgets(rows, script.Time(40), {"zoo/a": 10**6}) == {"zoo/a": Budget(3_800, 10.0)}
+    found = script.new_budgets(rows, script.Time(40, ready=10.0), {"zoo/a": 10**6})
+    assert found == {"zoo/a": Budget(7_500, 4.0, compiled=True)}
+
+
+def test_slow_networks_have_a_time_of_their_own_compiled_or_not(script):
+    rows = [row(80.0, 2.0), row(20.0, 40.0, compiled=True), row(10.0, 2.0, job="zoo/b")]
+    whole = {"zoo/a": 10**6, "zoo/b": 10**6}
+    found = script.new_budgets(rows, script.Time(22), whole, script.Time(60, ready=20.0))
+    assert found == {"zoo/a": Budget(2_000, 20.0, compiled=True), "zoo/b": Budget(2_000, 10.0)}
+
+
+def test_networks_that_were_not_timed_can_be_given_what_is_estimated(script):
+    name = "table1/zoo-dcnet"
+    rows = script.estimates(set(BUDGETS) - {name}, 10.0)
+    found = script.new_budgets(rows, script.Time(20), {name: 10**6})
+    assert found == {name: Budget(script._two_digits(10_000 / BUDGETS[name].ms), BUDGETS[name].ms)}
 
 
 def test_networks_that_have_no_budget_are_passed_over(script):
-    assert script.new_budgets([row(3.0, 10.0, job="table1/pcapsnet0-paper")], 40, {"zoo/a": 9}) == {}
+    assert script.new_budgets([row(3.0, 10.0, job="table1/pcapsnet0-paper")], script.Time(40), {"zoo/a": 9}) == {}
 
 
 def test_what_all_take_is_the_sum_over_their_seeds(script):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -113,8 +112,6 @@ def _run_all(jobs: list[Job], place: Workplace, workers: int, names: list[str], 
     words = ["reproduce", *names, "--scale", scale, "--device", place.device.type]
     words += ["--out", str(place.results), "--work", str(place.work)]
     words += [] if seeds is None else ["--seeds", str(seeds)]
-    if not math.isinf(place.deadline):
-        words += ["--time-limit", f"{place.deadline - time.monotonic() + SPARE_SECONDS:.1f}"]
     return run_shared(jobs, place, workers, worker_command(*words, "--worker"))
 
 

@@ -38,7 +38,8 @@ AUTHORS, OURS = "its authors'", "ours"
 NOTE = (
     "Other systems are quoted until they have been run. Then parameters are those of the network here, decoder "
     "included, and steps are ours of their authors', whose schedule shrinks with them; where no authors' steps are "
-    "named, they are not known. docs/zoo.md says where a network differs from the published one."
+    "named, they are not known. The training error of the larger ones is that of 10,000 images. docs/zoo.md says where "
+    "a network differs from the published one."
 )
 
 

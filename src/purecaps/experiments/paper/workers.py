@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -56,8 +57,13 @@ def run_shared(jobs: Sequence[Job], place: Workplace, count: int, command: Seque
 
 def work_on(file: Path, jobs: Sequence[Job], place: Workplace) -> None:
     """What one of the processes does: runs the jobs that the file names, and leaves there what became of them."""
-    named = set(json.loads(file.read_text())["jobs"])
-    tally = run_jobs([job for job in jobs if job.name in named], dataclasses.replace(place, shared=True))
+    asked = json.loads(file.read_text())
+    named = set(asked["jobs"])
+    # The clock is the machine's: what a process took to start does not move the end.
+    until = math.inf if asked["until"] is None else asked["until"]
+    tally = run_jobs(
+        [job for job in jobs if job.name in named], dataclasses.replace(place, shared=True, deadline=until)
+    )
     write_json(file, dataclasses.asdict(tally))
 
 
@@ -93,7 +99,7 @@ def _by_workers(jobs: Sequence[Job], place: Workplace, count: int, command: Sequ
         of_service = stack.enter_context(multi_process_service(place.say)) if on_gpu else {}
         files = [Path(folder) / f"{number}.json" for number in range(1, count + 1)]
         for file in files:
-            write_json(file, {"jobs": names})
+            write_json(file, {"jobs": names, "until": None if math.isinf(place.deadline) else place.deadline})
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         environment = {
             "OMP_NUM_THREADS": str(max(1, cores // count)),

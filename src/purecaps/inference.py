@@ -101,6 +101,7 @@ def compile_inference(
     """
     if not isinstance(model, PCapsNet):
         raise ConfigError(f"model: expected a PCapsNet, got {type(model).__name__}; call it under torch.inference_mode")
+    model.require_capsule_blocks()
     device = model.capsule_blocks()[0].conv.weight.device
     precision = precision or ("fp16" if device.type == "cuda" else "fp32")
     for name, value, known in (

@@ -207,3 +207,49 @@ def test_ctrl_c_before_anything_is_written_says_so_much_and_leaves_no_folder(her
     assert purecaps("train", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK) == 130
     assert capsys.readouterr().err.endswith("\ninterrupted\n")
     assert not (here / "run").exists()
+
+
+def test_a_run_goes_on_with_the_same_images_from_another_path(trained, digits_file, capsys):
+    digits_file.rename(digits_file.with_name("moved.npz"))
+    words = ["train", "--out", trained, "--resume", "--device", "cpu"]
+    capsys.readouterr()
+    assert purecaps(*words) == 1
+    assert capsys.readouterr().err == (
+        f"purecaps: error: --data: expected the images that the run in {trained} was begun with in {digits_file}, "
+        "found none there; give --data with where they are now\n"
+    )
+    assert purecaps(*words, "--data", "moved.npz") == 0
+    moved = str(digits_file.with_name("moved.npz"))
+    assert json.loads((trained / "result.json").read_text())["data"] == moved
+    assert purecaps("eval", "--checkpoint", trained, "--device", "cpu") == 0
+    assert purecaps(*words, "--data", "moved.npz") == 0, "expected the move to leave the run as it was begun"
+
+
+def test_several_seeds_go_on_with_the_same_images_from_another_path(here, digits_file):
+    words = ["train", "--model", "pcapsnet1", "--out", "run", "--device", "cpu", "--data"]
+    assert purecaps(*words, digits_file, "--seeds", 2, *QUICK) == 0
+    digits_file.rename("moved.npz")
+    assert purecaps(*words, "moved.npz", "--resume") == 0
+
+
+def test_going_on_with_other_images_from_another_path_is_refused(trained, digits_file, capsys):
+    with np.load(digits_file) as file:
+        arrays = dict(file)
+    arrays["train_labels"] = arrays["train_labels"][::-1]
+    np.savez("other.npz", **arrays)
+    assert purecaps("train", "--out", trained, "--resume", "--data", "other.npz", "--device", "cpu") == 1
+    told = capsys.readouterr().err
+    assert f"--data: expected the training images that the run in {trained} was begun with, those of {digits_file}, got others from {trained.parent / 'other.npz'}" in told  # fmt: skip
+
+
+def test_where_no_checkpoint_tells_the_images_another_path_is_refused(trained, digits_file, capsys):
+    for path in (trained / "checkpoints").iterdir():
+        path.unlink()
+    digits_file.rename("moved.npz")
+    assert purecaps("train", "--out", trained, "--resume", "--data", "moved.npz") == 1
+    assert f"--data: expected '{digits_file}', as the run in {trained} was begun with" in capsys.readouterr().err
+
+
+def test_a_set_by_name_is_not_taken_for_another(trained, capsys):
+    assert purecaps("train", "--out", trained, "--resume", "--data", "mnist") == 1
+    assert f"as the run in {trained} was begun with, got 'mnist'" in capsys.readouterr().err

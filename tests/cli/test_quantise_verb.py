@@ -92,3 +92,33 @@ def test_two_networks_at_once_are_refused(run, capsys):
 def test_a_network_without_packaged_integers_is_named(run, capsys):
     assert purecaps("export", "c", "--model", "pcapsnet4", "--int8", "--out", "c") == 1
     assert "no packaged 8-bit weights of 'pcapsnet4'; quantise it first" in capsys.readouterr().err
+
+
+def test_moved_images_are_asked_for_and_taken_by_data(run, digits_file, capsys):
+    digits_file.rename("moved.npz")
+    words = ["export", "c", "--checkpoint", run, "--int8", "--out", "c"]
+    assert purecaps(*words) == 1
+    assert capsys.readouterr().err == (
+        f"purecaps: error: --data: expected the images that pcapsnet1 was trained on in {digits_file}, found none "
+        "there; give --data with where they are now\n"
+    )
+    assert purecaps(*words, "--data", "moved.npz") == 0
+    assert purecaps("eval", "--checkpoint", run, "--device", "cpu") == 1
+    assert "give --data with where they are now" in capsys.readouterr().err
+
+
+def test_onnx_takes_moved_images_too(run, digits_file, capsys):
+    pytest.importorskip("onnxruntime")
+    digits_file.rename("moved.npz")
+    words = ["export", "onnx", "--checkpoint", run, "--out", "n.onnx", "--data"]
+    for more in ([], ["--int8"]):
+        assert purecaps(*words, "moved.npz", *more) == 0
+        assert "40 test images: " in capsys.readouterr().out
+    assert purecaps(*words, "no/where.npz") == 1
+    assert "no/where.npz: expected a folder of images or a file of arrays" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--int8"]], ids=["float", "packaged integers"])
+def test_images_that_c_would_not_use_are_refused(run, digits_file, capsys, words):
+    assert purecaps("export", "c", "--model", "pcapsnet2", "--out", "c", "--data", digits_file, *words) == 1
+    assert f"--data: expected it only with --int8 and a run's network, which images quantise, got '{digits_file}'" in capsys.readouterr().err  # fmt: skip

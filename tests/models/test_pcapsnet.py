@@ -222,3 +222,18 @@ def test_writing_through_the_state_dict_writes_into_the_network():
 @pytest.mark.parametrize("name", ["pcapsnet2", "lenet", "efficient_capsnet"])
 def test_an_image_shape_may_be_given_as_a_list(name):
     assert create_model(name, in_shape=[1, 28, 28])(torch.rand(1, 1, 28, 28)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_a_block_may_be_wrapped_or_replaced(position):
+    network, images = create_model("pcapsnet2", pretrained=True), torch.rand(2, 1, 28, 28)
+    expected = network(images)
+    network.blocks[position] = torch.nn.Sequential(network.blocks[position], torch.nn.Identity())
+    torch.testing.assert_close(network(images), expected)
+    with pytest.raises(
+        ConfigError, match=rf"with the layers that it was built of, got Sequential at blocks\[{position}\]"
+    ):
+        purecaps.compile_inference(network)
+    network.blocks[position] = torch.nn.Identity()
+    with pytest.raises(ConfigError, match="got Identity at"):
+        network.require_capsule_blocks()

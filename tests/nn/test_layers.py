@@ -9,6 +9,7 @@ import torch.nn.utils.prune
 
 from purecaps.errors import ConfigError, UnknownNameError
 from purecaps.nn import CapsBlock, CapsConv2d, LengthHead
+from purecaps.ops.activation import leaky_squash
 from purecaps.ops.conv import fold_kernel
 
 
@@ -122,3 +123,37 @@ def test_head_is_the_capsules_length_pooled_over_positions():
 def test_wrong_arguments_are_refused_by_name(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+class Silent(CapsConv2d):
+    """Zeros, whatever it is given."""
+
+    def forward(self, u):
+        return torch.zeros_like(super().forward(u))
+
+
+class Doubled(CapsConv2d):
+    """What compressed layers do: another kernel, the same forward."""
+
+    def kernel(self):
+        return 2 * super().kernel()
+
+
+def test_a_convolution_with_a_forward_of_its_own_is_called_by_its_block():
+    block, u = CapsBlock(1, 2, (1, 3, 4)), torch.rand(2, 1, 5, 5, 1, 1, 3)
+    block.conv = Silent(1, 2, (1, 3, 4))
+    assert not block(u).any()
+    block.conv = CapsConv2d(1, 2, (1, 3, 4))
+    block.conv.forward = lambda u: torch.zeros(2, 2, 3, 3, 1, 1, 4)
+    assert not block(u).any()
+    block.conv = torch.nn.Sequential(CapsConv2d(1, 2, (1, 3, 4)), torch.nn.Identity())
+    assert block(u).shape == (2, 2, 3, 3, 1, 1, 4)
+
+
+def test_a_convolution_with_a_kernel_of_its_own_is_fused_with_what_follows():
+    block, u = CapsBlock(1, 2, (1, 3, 4)), torch.rand(2, 1, 5, 5, 1, 1, 3)
+    doubled = Doubled(1, 2, (1, 3, 4))
+    doubled.weight = block.conv.weight
+    expected = leaky_squash(2 * block.conv(u), 0.1, None)
+    block.conv = doubled
+    torch.testing.assert_close(block(u), expected)

@@ -210,6 +210,16 @@ def test_a_hook_on_all_modules_sees_every_layer():
     assert set(model.modules()) - set(seen) == {model.blocks}
 
 
+def test_a_layer_that_somebody_has_put_in_between_is_not_passed_over():
+    model = odd_network("triton")
+    expected = model(images())
+    model.blocks[1] = torch.nn.Sequential(model.blocks[1], torch.nn.Identity())
+    assert model.radii(images()) is None
+    assert_close_in_norm(model(images()), expected, 1e-3, "scores")
+    model.blocks[2].forward = lambda u: torch.zeros(3, 3, 4, 4, 1, 3, 4, device=DEVICE)
+    assert not model(images()).any()
+
+
 def test_frozen_weights_and_images_get_no_gradient():
     model = odd_network("triton")
     model.requires_grad_(False)

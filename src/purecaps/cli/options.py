@@ -65,6 +65,11 @@ def load_data_for(info: ModelInfo, source: str, root: Path | None) -> Dataset:
             f"--data: expected a data set or path, since the file of {info.name} does not say what it was trained on, "
             "got none; give --data"
         )
+    if source == info.trained_on and source not in SPECS and not Path(source).exists():
+        raise DataError(
+            f"--data: expected the images that {info.name} was trained on in {source}, found none there; "
+            "give --data with where they are now"
+        )
     channels, height, width = info.image_shape
     folder = source not in SPECS and Path(source).is_dir()
     options: dict[str, Any] = {"image_size": (height, width), "channels": channels} if folder else {}

@@ -80,19 +80,26 @@ def quantise(
     out.print(f"test error: {found.float_error:.2f} % in float, {found.error:.2f} % in 8-bit integers")
 
 
-def load_quantised(checkpoint: Path | None, model: str | None, root: Path | None) -> QuantisedPCapsNet:
+def load_quantised(
+    checkpoint: Path | None, model: str | None, data_name: str | None, root: Path | None
+) -> QuantisedPCapsNet:
     """The network that the user named, in 8-bit integers.
 
     A packaged model and a file of `purecaps quantise` are read as they are; a run's network is quantised here, with
-    training images of what it was trained on.
+    training images of `data_name`, or else of what it was trained on.
     """
     if checkpoint is not None and model is not None:
         raise ConfigError("--model: expected either --model or --checkpoint, got both")
     if checkpoint is None:
         return QuantisedPCapsNet.from_package(model or "pcapsnet2")
-    if checkpoint.is_file() and kind_of(checkpoint) == KIND:
+    if not needs_images(checkpoint):
         return QuantisedPCapsNet.load(checkpoint)
     trained = load_trained(checkpoint, None)
-    images = calibration_images(load_data_for(trained.info, trained.info.trained_on, root))
+    images = calibration_images(load_data_for(trained.info, data_name or trained.info.trained_on, root))
     say(f"quantising, with {len(images):,} training images; `purecaps quantise` also says what is lost")
     return to_integers(trained, images)
+
+
+def needs_images(checkpoint: Path | None) -> bool:
+    """Whether the network that the user named is yet to be quantised, which takes training images."""
+    return checkpoint is not None and not (checkpoint.is_file() and kind_of(checkpoint) == KIND)

@@ -13,6 +13,7 @@ import typer
 
 from purecaps import data
 from purecaps.cli.acting import require_acting
+from purecaps.cli.going_on import configure_again
 from purecaps.cli.options import Device
 from purecaps.cli.support import (
     err,
@@ -96,14 +97,15 @@ def train(
     with contextlib.ExitStack() as stack:
         if out_dir is not None:  # before it is looked at: another process could be at it
             stack.enter_context(held(out_dir))
-        config, dataset = _configure(asked, overrides, out_dir, resume)
+        config, dataset, moved = _configure(asked, overrides, out_dir, resume)
         folder = out_dir or stack.enter_context(held(_usual_folder(config), new=True))
-        name = f"{config.model} on {config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
+        name = f"{config.model} on {moved or config.data}, recipe {config.recipe_name}, seed {config.seed}, {chosen}"
         say(f"{name}: {folder}")
         outcome = _run(
             config,
             dataset,
             folder,
+            images_from=moved,
             device=chosen,
             watcher=ConsoleWatcher(err),
             tensorboard=tensorboard,
@@ -117,7 +119,7 @@ def train(
     if config.seeds > 1:
         _print_seeds(config, outcome)
         return
-    print_result(outcome.results[0], config.data, dataset.class_names)
+    print_result(outcome.results[0], moved or config.data, dataset.class_names)
     out.print(f"weights: {folder / 'model.safetensors'}", soft_wrap=True)
     out.print(f"report: {folder / 'report.html'}", soft_wrap=True)
     out.print(f"test error: {outcome.errors[0]:.2f} %")
@@ -150,8 +152,8 @@ def _print_seeds(config: RunConfig, outcome: runs.Outcome) -> None:
 
 def _configure(
     asked: dict[str, Any], overrides: dict[str, Any], out_dir: Path | None, resume: bool
-) -> tuple[RunConfig, Dataset]:
-    """The run that the options mean, and its data; with --resume, the run that is there."""
+) -> tuple[RunConfig, Dataset, str | None]:
+    """The run that the options mean, its data and where those are if moved; with --resume, the run that is there."""
     given = {name: value for name, value in asked.items() if value is not None}
     source = given.get("data")
     if source is not None and source not in SPECS and Path(source).exists():
@@ -160,16 +162,7 @@ def _configure(
         raise ConfigError("--resume: expected --out DIR, the folder of the run to go on with, got none")
     saved = out_dir / "config.json" if out_dir is not None else None
     if resume and saved is not None and saved.is_file():
-        config = RunConfig.load(saved)
-        same = {**config.as_dict(), **config.recipe.as_dict()}
-        for name, value in {**given, **overrides}.items():
-            if same[name] != value:
-                option = {"options": "option"}.get(name, name.removesuffix("_name").replace("_", "-"))
-                raise ConfigError(
-                    f"--{option}: expected {same[name]!r}, as the run in {out_dir} was begun with, got {value!r}; "
-                    "leave it out or start another run"
-                )
-        return config, _load_data(config)
+        return configure_again(saved.parent, given, overrides)
     if out_dir is not None and not resume and holds_run(out_dir):
         raise ConfigError(f"--out: expected a new folder, got {out_dir}, which holds a run; go on with it by --resume")
     if resume and out_dir is not None and "model" not in given and not holds_run(out_dir):
@@ -190,12 +183,12 @@ def _configure(
             f"--recipe: expected one for capsule networks, such as {entry.recipe}, for {config.model}, whose scores "
             f"are lengths, got {config.recipe_name!r}, which is for logits"
         )
-    dataset = _load_data(config)
+    dataset = data.load(config.data, image_size=config.image_size, channels=config.channels)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
     require_acting(recipe, overrides)
     if resume and out_dir is not None and not holds_run(out_dir):
         say(f"nothing to go on with in {out_dir}: starting at step 0")
-    return replace(config, recipe=recipe), dataset
+    return replace(config, recipe=recipe), dataset, None
 
 
 def _for_logits(name: str) -> bool:
@@ -209,10 +202,6 @@ def _teacher(text: str) -> str:
     if is_packaged(text):
         return text
     return str(weights_file(Path(text)).resolve())
-
-
-def _load_data(config: RunConfig) -> Dataset:
-    return data.load(config.data, image_size=config.image_size, channels=config.channels)
 
 
 def _usual_folder(config: RunConfig) -> Path:

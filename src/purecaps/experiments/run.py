@@ -8,7 +8,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ def run(
     out: str | os.PathLike[str],
     *,
     device: torch.device | str,
+    images_from: str | None = None,
     watcher: Watcher | None = None,
     tensorboard: bool = False,
     graph: bool | None = None,
@@ -84,6 +85,7 @@ def run(
         dataset: the images that `config.data` names.
         out: the folder to write to.
         device: where to train.
+        images_from: where the images are now, if no longer where `config.data` says: what is written names that.
         watcher: who is told of the progress.
         tensorboard: also write TensorBoard scalars.
         graph: whether to run each step as one CUDA graph; None does so where it can be done.
@@ -110,6 +112,9 @@ def run(
     config.save(out / "config.json")
     command = first_command(out, command or shlex.join(["purecaps", *sys.argv[1:]]))
     trained = trainer.run()
+    if images_from is not None:  # config.json and the checkpoints keep the path that the run was begun with
+        config = replace(config, data=images_from)
+        trained = replace(trained, config=config)
     say("reading the test set")
     with bar("images", len(dataset.test) * len(trained.models)) as progress:
         results = [

@@ -30,6 +30,7 @@ def export_c(trained: TrainedModel, folder: str | Path, *, name: str | None = No
     model, info = trained.model, trained.info
     if not isinstance(model, PCapsNet):
         raise ConfigError(f"model: expected a P-CapsNet, got {info.name}; export it to ONNX instead")
+    model.require_capsule_blocks()
     if info.preprocess == "gcn_zca":
         raise ConfigError(
             "model: expected one that takes images as they are, got one of whitened images, whose matrix is larger "

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from purecaps.errors import ConfigError
 from purecaps.models.images import ImageShape, check_dtype, check_in_shape, check_num_classes, per_channel
-from purecaps.nn import CapsBlock, LengthHead
-from purecaps.nn.hooks import is_hooked
+from purecaps.nn import CapsBlock, CapsConv2d, LengthHead
+from purecaps.nn.hooks import computes_as, is_hooked
 from purecaps.ops.api import caps_blocks
 from purecaps.ops.validation import check_chunk, check_floating, shape_text
 
@@ -139,6 +139,21 @@ class PCapsNet(nn.Module):
     def capsule_blocks(self) -> list[CapsBlock]:
         return [block for block in self.blocks if isinstance(block, CapsBlock)]
 
+    def changed_block(self) -> str | None:
+        """The first of the blocks that is something else than a capsule block by now; None where none is."""
+        for position, block in enumerate(self.blocks):
+            if not computes_as(block, CapsBlock):
+                return f"{type(block).__name__} at blocks[{position}]"
+            if not computes_as(block.conv, CapsConv2d):
+                return f"{type(block.conv).__name__} at blocks[{position}].conv"
+        return None
+
+    def require_capsule_blocks(self) -> None:
+        """Refuses a network that somebody has changed, where its layers are read and not called."""
+        changed = self.changed_block()
+        if changed is not None:
+            raise ConfigError(f"model: expected a PCapsNet with the layers that it was built of, got {changed}")
+
     def smallest_input(self) -> tuple[int, int]:
         """The smallest image (height, width) that leaves a last map of at least 1x1."""
         size = (1, 1)
@@ -191,6 +206,8 @@ class PCapsNet(nn.Module):
 
     def _at_once(self, u: Tensor) -> tuple[Tensor, Tensor] | None:
         """The last capsules and their lengths before squashing, where the implementation takes all layers together."""
+        if self.changed_block() is not None:
+            return None
         blocks = self.capsule_blocks()
         convs = [block.conv for block in blocks]
         if any(is_hooked(module) for module in (*blocks, *convs)) or len({conv.impl for conv in convs}) > 1:
@@ -211,7 +228,7 @@ class PCapsNet(nn.Module):
             images = images - self.mean
         if self.std is not None:
             images = images / self.std
-        check_dtype(images, self.capsule_blocks()[0].conv.weight)
+        check_dtype(images, next(self.parameters()))
         return images.permute(0, 2, 3, 1)[:, None, :, :, None, None, :]  # [B, 1, H, W, 1, 1, C]
 
     def extra_repr(self) -> str:

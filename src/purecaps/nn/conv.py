@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from purecaps.errors import ConfigError, unknown_name
-from purecaps.nn.hooks import is_hooked
+from purecaps.nn.hooks import computes_as, is_hooked
 from purecaps.nn.init import check_correlation, fan, initialise
 from purecaps.ops import caps_block, caps_conv2d, refold, registry
 from purecaps.ops.activation import leaky_squash
@@ -214,7 +214,7 @@ class CapsBlock(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         conv = self.conv
-        if is_hooked(conv):
+        if is_hooked(conv) or not computes_as(conv, CapsConv2d):
             v = conv(u)
             if self.squash_chunk is not None:
                 check_chunk(self.squash_chunk, v.shape[-3:].numel())

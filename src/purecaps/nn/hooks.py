@@ -1,9 +1,13 @@
-"""Layers that have to be called as modules, since somebody watches them."""
+"""Layers that have to be called as modules, since somebody watches them or has changed what they compute."""
 
 from __future__ import annotations
 
+from typing import TypeGuard, TypeVar
+
 from torch import nn
 from torch.nn.modules import module as modules
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -19,3 +23,8 @@ def is_hooked(module: nn.Module) -> bool:
         or modules._global_backward_pre_hooks
     )
     return bool(own or of_all)
+
+
+def computes_as(module: nn.Module, kind: type[M]) -> TypeGuard[M]:
+    """Whether a module's forward is that of a class: not a subclass's or another module's, nor one put in its place."""
+    return isinstance(module, kind) and type(module).forward is kind.forward and "forward" not in module.__dict__

@@ -60,6 +60,7 @@ def require_quantisable(trained: TrainedModel) -> PCapsNet:
             f"model: expected one that takes images as they are, got one trained with {', '.join(info.augment)}; "
             'train it with preprocess "standardise"'
         )
+    model.require_capsule_blocks()
     for index, block in enumerate(model.capsule_blocks()):
         if block.negative_slope > 1:
             raise ConfigError(

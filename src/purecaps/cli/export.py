@@ -91,7 +91,7 @@ def export_onnx_verb(
         str | None,
         typer.Option(
             "--data",
-            help="Data set or path to compare on, and with --int8 to quantise with; else what the model was trained on.",
+            help="Data set or path to compare on, with --int8 also to quantise with; else what it was trained on.",
         ),
     ] = None,
     root: Root = None,

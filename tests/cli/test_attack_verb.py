@@ -124,7 +124,8 @@ def test_a_mistake_is_told_in_one_line_and_nothing_is_written(here, digits_file,
         test_images=np.zeros((2, 28, 28), np.uint8),
         test_labels=np.array([0, 1]),
     )
-    given = [*words, *([] if "--data" in words else ["--data", digits_file]), "--device", "cpu", "--out", "found"]
+    usual = {"--data": digits_file, "--model": "pcapsnet2", "--device": "cpu", "--out": "found"}
+    given = [*words, *(each for name, value in usual.items() if name not in words for each in (name, value))]
     assert purecaps("attack", *given) == 1
     said = capsys.readouterr().err.splitlines()
     assert re.search(message, said[-1])

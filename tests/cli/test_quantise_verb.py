@@ -70,7 +70,7 @@ def test_onnx_in_integers(run, capsys):
         ["export", "c", "--out", "c", "--checkpoint"],
         ["eval", "--checkpoint"],
         ["predict", "digit.png", "--checkpoint"],
-        ["attack", "--source"],
+        ["attack", "--model", "pcapsnet2", "--source"],
     ],
     ids=" ".join,
 )

@@ -101,3 +101,32 @@ def test_c_files_are_called_as_asked(here, more, capsys):
     assert purecaps("export", "c", "--model", "pcapsnet2", "--name", "2 digits", "--out", "d", *more) == 1
     assert "name: expected letters, digits and underscores" in capsys.readouterr().err
     assert not (here / "d").exists()
+
+
+TAKEN = "neither --model nor --checkpoint given: taking the packaged pcapsnet2\n"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["eval", "--data", "digits.npz"],
+        ["predict", "digit.png"],
+        ["attack", "--data", "digits.npz", "--eps", "0.1", "--limit", "4"],
+        ["quantise", "--data", "digits.npz", "--out", "q.safetensors"],
+        ["export", "c", "--out", "c"],
+        ["export", "c", "--int8", "--out", "d"],
+    ],
+    ids=" ".join,
+)
+def test_a_verb_says_which_network_it_took_where_none_was_named(here, digits, digits_file, capsys, verb):
+    Image.fromarray(digits.test.images[0, 0].numpy()).save("digit.png")
+    assert purecaps(*verb, "--device", "cpu") == 0
+    assert capsys.readouterr().err.startswith(TAKEN)
+    assert purecaps(*verb, "--model", "pcapsnet2", "--device", "cpu") == 0
+    assert TAKEN not in capsys.readouterr().err
+
+
+def test_help_states_the_network_that_is_taken(capsys):
+    for verb in (["train"], ["eval"], ["export", "onnx"]):
+        assert purecaps(*verb, "--help") == 0
+        assert re.search(r"--model .*pcapsnet2", capsys.readouterr().out.replace("\n", " "))

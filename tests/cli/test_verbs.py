@@ -82,7 +82,7 @@ def test_without_a_batch_size_to_lower_memory_is_told_of_too(here, digits_file, 
         raise MemoryError
 
     monkeypatch.setattr("purecaps.data.load", fail)
-    assert purecaps("eval", "--data", digits_file, "--device", "cpu") == 1
+    assert purecaps("eval", "--model", "pcapsnet2", "--data", digits_file, "--device", "cpu") == 1
     assert capsys.readouterr().err == "purecaps: error: out of memory\n"
 
 

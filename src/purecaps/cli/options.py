@@ -9,6 +9,7 @@ import torch
 import typer
 
 from purecaps import data
+from purecaps.cli.support import say
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import CheckpointError, ConfigError, DataError
@@ -37,7 +38,11 @@ Root = Annotated[
     typer.Option(help="Folder of data sets; else $PURECAPS_DATA or the user's cache directory."),
 ]
 Weights = Annotated[Path | None, typer.Option("--checkpoint", help="A run's folder or its model.safetensors.")]
-PretrainedModel = Annotated[str | None, typer.Option("--model", help="A model with packaged weights.")]
+DEFAULT_MODEL = "pcapsnet2"
+PretrainedModel = Annotated[
+    str | None,
+    typer.Option("--model", help=f"A model with packaged weights; without --checkpoint either, {DEFAULT_MODEL}."),
+]
 Pretrained = Annotated[bool, typer.Option("--pretrained", help="The packaged weights; what --model takes anyway.")]
 
 
@@ -45,7 +50,14 @@ def load_trained(checkpoint: Path | None, model: str | None) -> TrainedModel:
     """The network that the user named by a file or run folder, or by a model with packaged weights."""
     if checkpoint is not None and model is not None:
         raise ConfigError("--model: expected either --model or --checkpoint, got both")
-    return TrainedModel.from_package(model or "pcapsnet2") if checkpoint is None else load_file(checkpoint)
+    return TrainedModel.from_package(named_or_default(model)) if checkpoint is None else load_file(checkpoint)
+
+
+def named_or_default(model: str | None) -> str:
+    """The packaged model that the user named; else the default, which is told: it may not be the one that was meant."""
+    if model is None:
+        say(f"neither --model nor --checkpoint given: taking the packaged {DEFAULT_MODEL}")
+    return model or DEFAULT_MODEL
 
 
 def load_file(path: Path) -> TrainedModel:

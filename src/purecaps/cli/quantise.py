@@ -16,6 +16,7 @@ from purecaps.cli.options import (
     Weights,
     load_data_for,
     load_trained,
+    named_or_default,
 )
 from purecaps.cli.support import err, out, say
 from purecaps.cli.targets import check_file
@@ -91,7 +92,7 @@ def load_quantised(
     if checkpoint is not None and model is not None:
         raise ConfigError("--model: expected either --model or --checkpoint, got both")
     if checkpoint is None:
-        return QuantisedPCapsNet.from_package(model or "pcapsnet2")
+        return QuantisedPCapsNet.from_package(named_or_default(model))
     if not needs_images(checkpoint):
         return QuantisedPCapsNet.load(checkpoint)
     trained = load_trained(checkpoint, None)

@@ -111,7 +111,7 @@ def test_no_option_of_a_path_takes_an_empty_one():
     found = set()
     for verb in verbs:
         for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
-            kind, *rest = typing.get_args(parameter.annotation)
+            kind, *rest = typing.get_args(parameter.annotation) or [parameter.annotation]  # the context is no option
             info = rest[-1] if rest else None
             if Path in (kind, *typing.get_args(kind)) and isinstance(info, typer.models.OptionInfo) and not info.hidden:
                 # In Annotated, an option's name stands where its default would.

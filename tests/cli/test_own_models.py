@@ -25,9 +25,26 @@ def test_a_network_of_ones_own_is_trained_and_used_once_its_module_is_imported(h
     (here / "my_models.py").write_text(MY_MODELS)
     words = ["train", "--model", "my_capsnet", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
     assert purecaps(*words) == 1
-    assert "unknown model 'my_capsnet'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "unknown model 'my_capsnet'" in told
+    assert told.endswith("; one of your own is known after --import MODULE, before the verb\n")
     assert purecaps("--import", "my_models", *words) == 0
     assert purecaps("--import", "my_models", "eval", "--checkpoint", "run", "--device", "cpu") == 0
+
+
+def test_the_command_that_goes_on_with_a_network_of_ones_own_imports_it(here, digits_file, capsys, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "my_models", raising=False)
+    monkeypatch.setattr("purecaps.experiments.run.evaluate", interrupt)
+    (here / "my_models.py").write_text(MY_MODELS)
+    words = ["train", "--model", "my_capsnet", "--data", digits_file, "--out", "run", "--device", "cpu", *QUICK]
+    assert purecaps("--import", "my_models", *words) == 130
+    told = capsys.readouterr().err
+    assert told.endswith("; go on with: purecaps --import my_models train --out run --resume\n")
 
 
 @pytest.mark.parametrize(

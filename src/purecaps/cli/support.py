@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from purecaps.errors import ConfigError, PurecapsError
+from purecaps.errors import ConfigError, PurecapsError, UnknownNameError
 from purecaps.train.loop import InterruptedRunError
 from purecaps.train.recipe import Recipe
 
@@ -159,7 +159,9 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except PurecapsError as error:
         if debug:
             raise
-        say(f"purecaps: error: {error}")
+        own = isinstance(error, UnknownNameError) and str(error).startswith("unknown model")
+        hint = "; one of your own is known after --import MODULE, before the verb" if own else ""
+        say(f"purecaps: error: {error}{hint}")
         raise SystemExit(1) from error
     except OSError as error:
         # A full disk, or a path that is no folder or may not be written to, is the user's to mend, not a bug.

@@ -14,7 +14,7 @@ import typer
 from purecaps import data
 from purecaps.cli.acting import require_acting
 from purecaps.cli.going_on import configure_again
-from purecaps.cli.options import Device
+from purecaps.cli.options import DEFAULT_MODEL, Device
 from purecaps.cli.support import (
     err,
     is_out_of_memory,
@@ -42,11 +42,14 @@ from purecaps.train.teacher import is_packaged, load_teacher
 
 @recipe_options
 def train(
+    context: typer.Context,
     *,
-    model: Annotated[str | None, typer.Option(help="Model to train; see `purecaps models`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"Model to train, else {DEFAULT_MODEL}; see `purecaps models`.")
+    ] = None,
     data_name: Annotated[
         str | None,
-        typer.Option("--data", help="Data set, or the path of a folder of images or an .npz file."),
+        typer.Option("--data", help="Data set, or the path of a folder of images or an .npz file; else mnist."),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help=f"How to train: {', '.join(RECIPES)}; else what suits the model.")
@@ -105,6 +108,7 @@ def train(
             config,
             dataset,
             folder,
+            again=_command_again(context, folder),
             images_from=moved,
             device=chosen,
             watcher=ConsoleWatcher(err),
@@ -125,9 +129,16 @@ def train(
     out.print(f"test error: {outcome.errors[0]:.2f} %")
 
 
-def _run(config: RunConfig, dataset: Dataset, folder: Path, **options: Any) -> runs.Outcome:
+def _command_again(context: typer.Context, folder: Path) -> str:
+    """The command that goes on with the run; a network of the user's own is not there without its module."""
+    modules = context.find_root().params["modules"] or []
+    words = [word for name in modules for word in ("--import", name)]
+    return shlex.join(["purecaps", *words, "train", "--out", str(folder), "--resume"])
+
+
+def _run(config: RunConfig, dataset: Dataset, folder: Path, *, again: str, **options: Any) -> runs.Outcome:
     """The run; where it is stopped, with the command that goes on with it."""
-    go_on = f"go on with: purecaps train --out {shlex.quote(str(folder))} --resume"
+    go_on = f"go on with: {again}"
     try:
         return runs.run(config, dataset, folder, **options)
     except InterruptedRunError as stop:
@@ -169,7 +180,7 @@ def _configure(
         raise ConfigError(
             f"--resume: expected the folder of a run in --out, got {out_dir}, which holds none; --model begins one"
         )
-    entry = get_entry(given.setdefault("model", "pcapsnet2"))
+    entry = get_entry(given.setdefault("model", DEFAULT_MODEL))
     config = RunConfig(**{"data": "mnist", "recipe_name": entry.recipe, **given})
     if config.recipe_name not in RECIPES:
         raise unknown_name("recipe", config.recipe_name, RECIPES)

@@ -226,3 +226,31 @@ def test_load_image_refuses_a_model_of_other_channels(tmp_path: Path) -> None:
 def test_a_missing_image_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(str(tmp_path / "gone.png"))):
         load_image(tmp_path / "gone.png", (1, 5, 9))
+
+
+def test_a_folder_beside_train_and_test_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, count in (("train", 3), ("valid", 4), ("test", 2)):
+        two_classes(tmp_path / name, count)
+    dataset = load_folder(tmp_path)
+    assert (len(dataset.train), len(dataset.test)) == (6, 4)
+    assert caplog.messages == [
+        f"{tmp_path}: only train and test are read, passing over valid; images to validate on are held out of train"
+    ]
+
+
+@pytest.mark.parametrize(("others", "got"), [(["val"], "train, val"), ([], "train"), (["dev"], "dev, train")])
+def test_train_without_test_is_told_with_the_names_that_are_understood(
+    tmp_path: Path, others: list[str], got: str
+) -> None:
+    for name in ("train", *others):
+        two_classes(tmp_path / name)
+    assert_refused(tmp_path, f"expected the folders train and test, got {got}; layouts: DIR/<class>/* or DIR/train/")
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    for name in ("train", "plane"):
+        for index in range(3):
+            paint(tmp_path / name / f"{index}.png")
+    assert load_folder(tmp_path).class_names == ("plane", "train")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,15 @@ from purecaps.data.image import as_size, check_channels, is_grey, read_pixels
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import DataError
 
+log = logging.getLogger("purecaps.data")
+
 TEST_SHARE = 0.2
 """The part of each class that becomes the test split where the folder has none of its own."""
 
 _SYSTEM_FILES = {"thumbs.db", "desktop.ini"}
 _LAYOUTS = "DIR/<class>/* or DIR/train/<class>/* with DIR/test/<class>/*"
+
+_HELD_OUT = "images to validate on are held out of train"
 
 _Files = dict[str, list[Path]]
 
@@ -32,7 +37,8 @@ def load_folder(
 ) -> Dataset:
     """Reads a folder of images, one sub-folder a class; the classes are numbered in the order of their names.
 
-    DIR/train/<class>/* with DIR/test/<class>/* is taken as it stands. DIR/<class>/* is split: of each class a
+    DIR/train/<class>/* with DIR/test/<class>/* is taken as it stands; other folders there are passed over with a
+    warning, for images to validate on are held out of the training split. DIR/<class>/* is split: of each class a
     fifth of the images, at least one, are for testing, namely those whose `<class>/<file>` has the smallest
     sha256. So the split depends on the names alone, is the same on every machine, and hardly moves when
     images are added. Hidden files are ignored.
@@ -50,11 +56,13 @@ def load_folder(
         check_channels(channels)
     size = None if image_size is None else as_size(image_size)
     if (root / "train").is_dir() and (root / "test").is_dir():
+        _tell_of_more_than_two(root)
         train, test = _class_files(root / "train"), _class_files(root / "test")
         if train.keys() != test.keys():
             odd = sorted(train.keys() ^ test.keys())[0]
             raise DataError(f"{root}: expected each class in both train and test, got {odd!r} in only one")
     else:
+        _refuse_half_a_split(root)
         train, test = _split(_class_files(root), root)
 
     files = [file for side in (train, test) for some in side.values() for file in some]
@@ -64,6 +72,20 @@ def load_folder(
     cut = sum(map(len, train.values()))
     splits = (Split(images[:cut], _labels(train)), Split(images[cut:], _labels(test)))
     return Dataset(root.resolve().name, *splits, tuple(train))
+
+
+def _tell_of_more_than_two(root: Path) -> None:
+    others = [entry.name for entry in _visible(root) if entry.is_dir() and entry.name not in ("train", "test")]
+    if others:
+        log.warning("%s: only train and test are read, passing over %s; %s", root, ", ".join(others), _HELD_OUT)
+
+
+def _refuse_half_a_split(root: Path) -> None:
+    """Refuses train/<class>/* without test/<class>/*, where train would be taken for a class."""
+    train = root / "train"
+    if train.is_dir() and any(entry.is_dir() for entry in _visible(train)):
+        got = ", ".join(entry.name for entry in _visible(root) if entry.is_dir())
+        raise DataError(f"{root}: expected the folders train and test, got {got}; layouts: {_LAYOUTS}; {_HELD_OUT}")
 
 
 def _class_files(root: Path) -> _Files:

@@ -174,3 +174,31 @@ def test_a_label_far_beyond_all_classes_is_refused_before_they_are_named(tmp_pat
     contents[which] = contents[which].astype(np.int64)
     contents[which][0] = 20_000_000
     assert_refused(npz(tmp_path, contents), f"{which}: expected class numbers below 65536, got 20000000")
+
+
+def test_classes_without_a_training_image_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    contents = arrays(5, 9) | {"train_labels": np.array([0, 20, 0, 20, 0, 20, 0]), "test_labels": np.array([0, 7, 13])}
+    path = npz(tmp_path, contents)
+    load_arrays(path)
+    assert caplog.messages == [
+        f"{path}: 19 of 21 classes have no training image: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 9 more; "
+        "test images have 7, 13"
+    ]
+
+
+def test_a_class_that_only_the_test_images_have_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = npz(tmp_path, arrays(5, 9) | {"test_labels": np.array([0, 1, 3])})
+    load_arrays(path)
+    assert caplog.messages == [f"{path}: 1 of 4 classes have no training image: 3; test images have 3"]
+
+
+def test_nothing_is_warned_of_where_every_class_is_trained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_arrays(npz(tmp_path, arrays(5, 9) | {"test_labels": np.array([0, 0, 0])}))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("text", [b"nope", b"some,columns\n1,2\n", b"(lp0\n."])
+def test_a_file_of_another_kind_called_npz_is_told_as_what_it_is(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "toy.npz"
+    path.write_bytes(text)
+    assert_refused(path, f"expected an .npz file that can be read, got: no archive of arrays, but a file that begins with {text[:8]!r}")  # fmt: skip

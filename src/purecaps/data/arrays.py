@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 import zlib
@@ -16,6 +17,8 @@ from torch import Tensor
 from purecaps.data.types import Dataset, Split
 from purecaps.errors import DataError
 
+log = logging.getLogger("purecaps.data")
+
 _NAMES = (
     ("train_images", "train_labels", "test_images", "test_labels"),
     ("x_train", "y_train", "x_test", "y_test"),
@@ -23,6 +26,13 @@ _NAMES = (
 _CHANNELS = (1, 3)
 # Every class has a name and an output of the network: one label gone wrong would take all memory for them.
 MOST_CLASSES = 2**16
+MOST_NAMED = 10  # in a warning
+
+_BEGINNINGS = (
+    b"PK",
+    b"\x93NUMPY",
+    b"\x80",
+)  # of a zip archive, a single array and a pickle: each is told as what it is
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Dataset:
@@ -31,7 +41,7 @@ def load_arrays(path: str | os.PathLike[str]) -> Dataset:
     The names x_train, y_train, x_test and y_test do as well. Images are uint8 [N, H, W], [N, C, H, W] or
     [N, H, W, C] with C = 1 or 3: of four axes the second is the channels where its size is 1 or 3, else the
     last is. Labels are integers [N] from 0 up; there are as many classes as the largest label says, and they
-    are named by their numbers.
+    are named by their numbers. Classes without a training image are warned of.
 
     Args:
         path: a file whose name ends in .npz or .safetensors.
@@ -52,15 +62,35 @@ def load_arrays(path: str | os.PathLike[str]) -> Dataset:
             if (highest := int(split.labels.max())) >= MOST_CLASSES:
                 raise DataError(f"{name}: expected class numbers below {MOST_CLASSES}, got {highest}")
         count = 1 + max(int(train.labels.max()), int(test.labels.max()))
+        _tell_of_unseen_classes(file, train, test, count)
         return Dataset(file.stem, train, test, tuple(map(str, range(count))))
     except DataError as fault:
         raise DataError(f"{file}: {fault}") from fault
+
+
+def _tell_of_unseen_classes(file: Path, train: Split, test: Split, count: int) -> None:
+    """Warns of class numbers that no training image has: holes in the labels, or labels gone wrong."""
+    unseen = (train.labels.bincount(minlength=count) == 0).nonzero().flatten()
+    if not len(unseen):
+        return
+    tested = unseen[torch.isin(unseen, test.labels)]
+    more = f"; test images have {_some(tested)}" if len(tested) else ""
+    log.warning("%s: %d of %d classes have no training image: %s%s", file, len(unseen), count, _some(unseen), more)
+
+
+def _some(numbers: Tensor) -> str:
+    named, rest = numbers[:MOST_NAMED].tolist(), len(numbers) - MOST_NAMED
+    return ", ".join(map(str, named)) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _read_npz(file: Path) -> dict[str, Tensor]:
     try:
         # Given a path, numpy leaves the file open where it turns out to be broken.
         with file.open("rb") as handle:
+            # numpy takes whatever it does not know for a pickle.
+            if (beginning := handle.read(8)) and not beginning.startswith(_BEGINNINGS):
+                raise ValueError(f"no archive of arrays, but a file that begins with {beginning!r}")
+            handle.seek(0)
             archive = np.load(handle, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise DataError(f"{file}: expected an archive of named arrays, got a single array")

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from PIL import Image
 from typed import purecaps
 
@@ -53,3 +54,25 @@ def test_predict_does_not_advise_what_it_would_refuse(here, capsys):
     Image.new("RGB", (60, 32)).save("wide.png")
     assert purecaps("predict", "wide.png", "--model", "pcapsnet4") == 0
     assert capsys.readouterr().err == "wide.png: stretched from 60x32 pixels to 32x32\n"
+
+
+def test_predict_does_not_advise_to_fit_a_network_of_other_images_than_mnists(trained, capsys):
+    Image.new("L", (60, 28)).save("wide.png")
+    capsys.readouterr()
+    assert purecaps("predict", "wide.png", "--checkpoint", trained) == 0
+    assert capsys.readouterr().err == "wide.png: stretched from 60x28 pixels to 28x28\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--fit"]], ids=["stretched", "fitted"])
+def test_a_file_that_is_no_image_is_told_and_the_others_are_read(here, digits, capsys, more):
+    for index in range(2):
+        Image.fromarray(digits.test.images[index, 0].numpy()).save(f"{index}.png")
+    (here / "bad.png").write_text("no image")
+    (here / "folder").mkdir()
+    assert purecaps("predict", "0.png", "bad.png", "folder", "1.png", "--model", "pcapsnet2", *more) == 1
+    said = capsys.readouterr()
+    assert re.findall(r"^.*\.png", said.out, re.MULTILINE) == ["0.png", "1.png"]
+    bad, folder, last = said.err.splitlines()
+    assert bad.startswith("bad.png: ")
+    assert folder.startswith("folder: ")
+    assert last == "purecaps: error: 2 of 4 images could not be read"

@@ -26,6 +26,9 @@ def here(tmp_path, monkeypatch):
         (["quantise", "--out", "file/n.safetensors"], "--out: expected a folder to write to, got file: "),
         (["export", "onnx", "--out", "folder"], "--out: expected a file to write, got folder, which is a folder"),
         (["eval", "--out", "file"], "--out: expected a folder to write to, got file: "),
+        (["train", "--out", "file"], "--out: expected a folder to write to, got file: "),
+        (["train", "--out", "file/a", "--resume"], "--out: expected a folder to write to, got file/a: "),
+        (["export", "c", "--out", "file"], "--out: expected a folder to write to, got file: "),
         (["attack", "--out", "file/a/b"], "--out: expected a folder to write to, got file/a/b: "),
         (["bench", "--plot", "x.foo"], "--plot: expected a file name ending in .png, .svg or .pdf, got 'x.foo'"),
         (["bench", "--grow", "capsules", "--plot", "x"], "--plot: expected a file name ending in .png, .svg or .pdf"),
@@ -38,6 +41,7 @@ def test_a_verb_refuses_it_before_its_work(here, capsys, monkeypatch, words, mes
     def work(*args, **options):
         pytest.fail("expected the target to be looked at first")
 
+    monkeypatch.setattr("purecaps.data.load", work)
     for name in ("evaluate.trained.TrainedModel.from_package", "experiments.bench.bench", "experiments.bench.grow"):
         monkeypatch.setattr(f"purecaps.{name}", work)
     assert purecaps(*words, "--device", "cpu") == 1

@@ -49,3 +49,15 @@ def test_what_was_made_for_nothing_is_removed_and_what_was_there_is_not(tmp_path
             raise ZeroDivisionError
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(tmp_path, monkeypatch):
+    def refuse(*args, **options):
+        raise PermissionError(13, "Permission denied", "new")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with (
+        pytest.raises(ConfigError, match=r"--out: expected a folder to write to, got .*new: Permission denied"),
+        held(tmp_path / "new"),
+    ):
+        pytest.fail("expected it to be refused")

@@ -19,7 +19,7 @@ from purecaps.cli.options import (
 )
 from purecaps.cli.quantise import Int8, load_quantised, needs_images
 from purecaps.cli.support import out, say
-from purecaps.cli.targets import check_file
+from purecaps.cli.targets import check_file, check_folder
 from purecaps.data import Split
 from purecaps.errors import ConfigError, PurecapsError
 from purecaps.export.c import export_c
@@ -59,6 +59,7 @@ def export_c_verb(
     device: Device = "auto",
 ) -> None:
     """One C99 file and a header, with the weights inside: no allocation, no dependency but <math.h>."""
+    check_folder("--out", out_dir)
     if data_name is not None and not (int8 and needs_images(checkpoint)):
         raise ConfigError(
             f"--data: expected it only with --int8 and a run's network, which images quantise, got {data_name!r} "

@@ -26,6 +26,7 @@ from purecaps.cli.support import (
     say,
 )
 from purecaps.cli.tables import print_result
+from purecaps.cli.targets import check_folder
 from purecaps.data import Dataset
 from purecaps.data.specs import SPECS
 from purecaps.errors import ConfigError, PurecapsError, unknown_name
@@ -97,6 +98,7 @@ def train(
         "teacher": None if teacher is None else _teacher(teacher),
         "options": parse_options(option),
     }
+    check_folder("--out", out_dir)
     with contextlib.ExitStack() as stack:
         if out_dir is not None:  # before it is looked at: another process could be at it
             stack.enter_context(held(out_dir))

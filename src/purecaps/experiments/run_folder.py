@@ -28,9 +28,12 @@ def held(out: Path, *, new: bool = False) -> Iterator[Path]:
         new: takes `out`-2, `out`-3 and so on where there is one already.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process holds it, or it cannot be made.
     """
-    folder, made = _make(out, new)
+    try:
+        folder, made = _make(out, new)
+    except OSError as error:
+        raise ConfigError(f"--out: expected a folder to write to, got {out}: {error.strerror}") from error
     lock = FileLock(folder / LOCK)
     try:
         try:

@@ -196,6 +196,15 @@ def test_a_model_without_blocks_has_no_filters(tmp_path: Path) -> None:
     assert "<dd>8</dd>" in text  # its parameters
 
 
+def test_a_single_row_of_metrics_is_told_in_words_not_drawn_as_a_dot(tmp_path: Path) -> None:
+    row = {"step": 100, "loss": 0.25, "error": 3.5, "lr": 0.01}
+    text = report(tmp_path / "r.html", history=[row, row | {"val_error": 4.5}])
+    told = "After 100 steps: training error 3.5 %, validation error 4.5 %, training loss 0.25."
+    assert told in text
+    assert '<svg class="curves"' not in text
+    assert '<svg class="curves"' in report(tmp_path / "r.html", history=[row, row | {"step": 101}])
+
+
 def test_without_test_results_and_history_the_rest_is_still_told(tmp_path: Path) -> None:
     text = report(tmp_path / "r.html", result=None, history=[], config={}, versions={})
     page = Page(text)

@@ -157,7 +157,11 @@ def _curves(history: Sequence[Mapping[str, float]], result: Result | None) -> st
         )
         if key in last
     ]
-    alt = f"Training curves over {int(last['step']):,} steps. At the end: {', '.join(ends)}."
+    steps = f"{int(last['step']):,} steps"
+    if len({row["step"] for row in history}) == 1:
+        note = f"After {steps}: {', '.join(ends)}. Only they were logged; a lower --log-every makes a curve."
+        return f'<p class="note">{note}</p>'
+    alt = f"Training curves over {steps}. At the end: {', '.join(ends)}."
     caption = "Training error and loss are means over the batches as augmented; validation images are held out."
     if test_error is not None:
         caption += " The dashed line is the test error at the end."

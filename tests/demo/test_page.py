@@ -213,6 +213,43 @@ def test_strokes_and_clearing_can_be_taken_back(page):
     assert_reads(page, "–")
 
 
+def test_a_click_draws_a_dot_that_can_be_taken_back(page):
+    # In the middle, and not far from the pen's edge.
+    ink = "() => [224, 238].map((x) => document.querySelector('#ink').getContext('2d').getImageData(x, 224, 1, 1).data[3])"
+    page.locator("#ink").click()
+    assert page.evaluate(ink) == [255, 255]
+    assert_text(page, "#digit", r"\d")
+    page.emulate_media(color_scheme="dark")  # which draws everything anew
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate(ink) == [255, 255]
+    page.locator("#undo").click()
+    assert page.evaluate(ink) == [0, 0]
+    assert_reads(page, "–")
+
+
+# The first image takes long, and is then what it is.
+SLOW = """() => {
+  const read = window.createImageBitmap;
+  window.createImageBitmap = async (file) => {
+    window.createImageBitmap = read;
+    await new Promise((done) => (window.finish = done));
+    return read(file);
+  };
+}"""
+
+
+@pytest.mark.parametrize("late", ["not an image", "an image"])
+def test_an_image_that_comes_late_does_not_replace_a_newer_one(page, ten, late):
+    page.evaluate(SLOW)
+    open_file(page, b"not an image" if late == "not an image" else png(ten[3]), "late.png")
+    page.wait_for_function("() => Boolean(window.finish)")
+    open_file(page, png(ten[7]))
+    assert_reads(page, 7)
+    page.evaluate("async () => { finish(); await new Promise((done) => setTimeout(done, 300)); delete window.finish; }")
+    assert_reads(page, 7)
+    assert_text(page, "#notice", "^$")
+
+
 def test_an_empty_pad_asks_for_a_digit(page):
     from playwright.sync_api import expect
 

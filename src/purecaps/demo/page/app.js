@@ -19,6 +19,7 @@ const layers = new Layers(find("layers"));
 const opened = new Map(); // networks by the path of their graph
 const times = [];
 let choices, shown, speaking;
+let asked = 0; // images so far: what an earlier one turns out to be comes too late once another is opened
 let standing = { text: "Loading the network …" }; // told until it is over
 let passing = null; // told until the next change
 
@@ -135,11 +136,13 @@ function fail(error) {
 
 async function openFile(file) {
   if (!file) return;
+  const own = ++asked;
   try {
-    pad.show(await readImage(file));
+    const picture = await readImage(file);
+    if (own === asked) pad.show(picture);
   } catch (error) {
     if (!(error instanceof ImageError)) throw error;
-    tell({ text: error.message, bad: true });
+    if (own === asked) tell({ text: error.message, bad: true });
   }
 }
 

@@ -208,6 +208,7 @@ function paintLine(context, points, from) {
   context.lineCap = context.lineJoin = "round";
   context.beginPath();
   context.moveTo(points[from].x, points[from].y);
+  context.lineTo(points[from].x + 0.01, points[from].y); // a click is a dot: a line of no length would not be drawn
   for (const { x, y } of points.slice(from)) context.lineTo(x, y);
   context.stroke();
 }

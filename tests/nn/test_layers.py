@@ -157,3 +157,12 @@ def test_a_convolution_with_a_kernel_of_its_own_is_fused_with_what_follows():
     expected = leaky_squash(2 * block.conv(u), 0.1, None)
     block.conv = doubled
     torch.testing.assert_close(block(u), expected)
+
+
+@pytest.mark.slow
+def test_a_layer_compiles_where_sizes_are_symbols():
+    layer = CapsConv2d(1, 2, (1, 3, 4))
+    compiled = torch.compile(layer, dynamic=True)
+    for batch in (2, 3):
+        u = torch.rand(batch, 1, 6, 7, 1, 1, 3)
+        torch.testing.assert_close(compiled(u), layer(u))

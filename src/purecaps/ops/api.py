@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from purecaps.errors import ConfigError
@@ -46,6 +47,7 @@ def caps_conv2d(
     """
     geometry = as_geometry(stride, padding, dilation)
     check_caps_conv2d(u, w, geometry)
+    _compile_for_size(u)
     return registry.resolve(impl, u, w, geometry).caps_conv2d(u, w, geometry)
 
 
@@ -80,6 +82,7 @@ def caps_block(
     """
     geometry = as_geometry(stride, padding, dilation)
     check_caps_conv2d(u, w, geometry)
+    _compile_for_size(u)
     check_slope(negative_slope)
     if squash_chunk is not None:
         check_chunk(squash_chunk, u.shape[4] * u.shape[5] * w.shape[6])
@@ -107,6 +110,7 @@ def caps_blocks(
         the blocks are to be called one by one.
     """
     check_caps_conv2d(u, weights[0], blocks[0].geometry)
+    _compile_for_size(u)
     chosen = registry.resolve(
         impl, u, weights[0], blocks[0].geometry, blocks[0].squash_chunk, blocks[0].squash_gradient
     )
@@ -142,3 +146,14 @@ def refold(v: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """
     check_refold(v, shape)
     return v.reshape(*v.shape[:-3], *shape)
+
+
+def _compile_for_size(u: Tensor) -> None:
+    """Has torch.compile make code for this height and width alone; batches may be of any size.
+
+    With symbols in their place the compiler ends in an error: maps are views of rows of (O, p), and it cannot sort the
+    strides of such a view. torch.export does not come by here, unless it is strict, and keeps its symbols.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        for size in u.shape[2:4]:
+            list(range(size))  # what has to be a number, not a symbol, becomes one

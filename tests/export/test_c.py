@@ -13,7 +13,9 @@ from purecaps import data
 from purecaps.errors import ConfigError
 from purecaps.evaluate.trained import TrainedModel
 from purecaps.export.c import export_c
+from purecaps.export.c_int8 import export_c_int8
 from purecaps.models import Layer, ModelInfo, PCapsNet, create_model
+from purecaps.quant import QuantisedPCapsNet
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
 
@@ -198,3 +200,24 @@ def test_all_test_images_are_classified_as_in_pytorch(tmp_path):
     classes, _, _ = run(trained, images, tmp_path, "-O2")
     expected = torch.cat([trained.scores(part) for part in images.split(1000)]).argmax(dim=1)
     assert torch.equal(classes, expected)
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float", "int8"])
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_program_in_cpp_links_it(int8, digits, tmp_path):
+    trained = TrainedModel.from_package("pcapsnet1")
+    report = (
+        export_c_int8(QuantisedPCapsNet.from_package("pcapsnet1"), tmp_path) if int8 else export_c(trained, tmp_path)
+    )
+    name = report.source.stem
+    (tmp_path / "main.cpp").write_text(
+        f'#include "{name}.h"\n#include <cstdio>\n'
+        "static uint8_t image[28 * 28];\n"
+        f"int main() {{ return std::fread(image, 1, sizeof image, stdin) ? {name}_classify(image) : -1; }}\n"
+    )
+    subprocess.run(["gcc", *STRICT, "-c", "-o", tmp_path / "net.o", report.source], check=True)
+    program = tmp_path / "program"
+    subprocess.run(["g++", "-Wall", "-o", program, tmp_path / "main.cpp", tmp_path / "net.o", "-lm"], check=True)
+    image = digits.test.images[:1]
+    done = subprocess.run([program], input=image.numpy().tobytes(), check=False)
+    assert done.returncode == trained.scores(image).argmax()

@@ -33,7 +33,7 @@ from purecaps.errors import ConfigError, PurecapsError, unknown_name
 from purecaps.evaluate.trained import weights_file
 from purecaps.experiments import run as runs
 from purecaps.experiments.run_folder import held, holds_run
-from purecaps.models.registry import get_entry
+from purecaps.models.registry import get_entry, takes_option
 from purecaps.train import RECIPES, RunConfig, get_recipe, pick_device
 from purecaps.train.log import ConsoleWatcher
 from purecaps.train.loop import InterruptedRunError
@@ -198,6 +198,9 @@ def _configure(
         )
     dataset = data.load(config.data, image_size=config.image_size, channels=config.channels)
     recipe = get_recipe(config.recipe_name, dataset).replace(**overrides)
+    if recipe.init is not None and "init" not in overrides and not takes_option(config.model, "init"):
+        say(f"{config.model} has no option init: its weights begin as it makes them, not as the recipe says")
+        recipe = recipe.replace(init=None)
     require_acting(recipe, overrides)
     if resume and out_dir is not None and not holds_run(out_dir):
         say(f"nothing to go on with in {out_dir}: starting at step 0")

@@ -21,6 +21,10 @@ HEADER = r"""/* $about, in 8-bit integers. Written by purecaps $version; do not 
 #define ${NAME}_WIDTH ${width}
 #define ${NAME}_CLASSES ${classes}
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A number for each class, from 0 up; the likelier, the larger.
  * $score_meaning */
 void ${name}_scores(const uint8_t *image, int32_t scores[${NAME}_CLASSES]);
@@ -30,6 +34,10 @@ int16_t ${name}_classify(const uint8_t *image);
 
 /* What a class is called; "" for a number that is no class. */
 const char *${name}_class_name(int16_t number);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
 """

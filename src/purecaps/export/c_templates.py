@@ -21,6 +21,10 @@ HEADER = r"""/* $about. Written by purecaps $version; do not edit.
 #define ${NAME}_WIDTH ${width}
 #define ${NAME}_CLASSES ${classes}
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The length of each class's capsule, in [0, 1). */
 void ${name}_lengths(const uint8_t *image, float lengths[${NAME}_CLASSES]);
 
@@ -29,6 +33,10 @@ int16_t ${name}_classify(const uint8_t *image);
 
 /* What a class is called; "" for a number that is no class. */
 const char *${name}_class_name(int16_t number);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
 """

@@ -69,6 +69,12 @@ def register_model(
     return add
 
 
+def takes_option(name: str, option: str) -> bool:
+    """Whether a network can be built with an option, by what its builder says of itself."""
+    parameters = inspect.signature(get_entry(name).build).parameters
+    return option in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
 def list_models(pattern: str | None = None) -> list[str]:
     """Names of the registered networks, in order.
 

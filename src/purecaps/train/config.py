@@ -74,8 +74,7 @@ class RunConfig:
                 raise
             raise ConfigError(
                 f"recipe: expected one without {error.option} for {self.model}, which has no such option, got "
-                f"{self.recipe_name!r} with {error.option} {asked[error.option]!r}; "
-                f"its own recipe is {get_entry(self.model).recipe!r}"
+                f"{self.recipe_name!r} with {error.option} {asked[error.option]!r}; {self._way_out(error.option)}"
             ) from error
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError) as error:
             # A value of a kind that nobody thought of fails anywhere; without such options, it is a bug.
@@ -84,6 +83,12 @@ class RunConfig:
             given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
             line = str(error).partition("\n")[0]
             raise ConfigError(f"option: expected what {self.model} can be built with, got {given}: {line}") from error
+
+    def _way_out(self, option: str) -> str:
+        own = get_entry(self.model).recipe
+        if own != self.recipe_name:
+            return f"its own recipe is {own!r}"
+        return f"let its builder take {option}, or the recipe leave it out: recipe.replace({option}=None)"
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -36,7 +36,7 @@ from purecaps.train.prepare import prepare
 from purecaps.train.recipe import Recipe
 from purecaps.train.schedule import learning_rate
 from purecaps.train.step import Stepper, graph_obstacle, make_stepper
-from purecaps.train.targets import require_labels
+from purecaps.train.targets import require_labels, require_trainable
 from purecaps.train.teacher import Teacher, require_teacher
 from purecaps.train.trained_run import TrainedRun
 
@@ -115,6 +115,7 @@ class Trainer:
         self.data_digest = digest_of(dataset.train)
         require_teacher(teacher, self.recipe, self.prepared.train.in_shape, self.num_classes)
         networks = [self._new_network(seed) for seed in config.all_seeds]
+        require_trainable(networks[0], self.prepared.train.in_shape, self.num_classes)
         require_labels(networks[0], self.recipe)
         self.teacher = None if teacher is None else Teacher(teacher, device, compile=compile)
         self.model = (networks[0] if len(networks) == 1 else ModelStack(networks)).to(device)

@@ -10,6 +10,7 @@ from purecaps.data.random import key
 from purecaps.errors import ConfigError
 from purecaps.models.guided import is_guided
 from purecaps.models.stack import ModelStack
+from purecaps.ops.validation import shape_text
 from purecaps.train import mixup
 from purecaps.train.recipe import Recipe
 from purecaps.train.teacher import Teacher
@@ -59,6 +60,21 @@ def require_labels(network: nn.Module, recipe: Recipe) -> None:
                 f"{name}: expected 0 for {type(network).__name__}, which is shown the labels in training, "
                 f"got {getattr(recipe, name)}"
             )
+
+
+@torch.no_grad()
+def require_trainable(network: nn.Module, in_shape: tuple[int, int, int], num_classes: int) -> None:
+    """Refuses a network that has nothing to train, or other scores than one for each class, before the first step."""
+    weight = next(network.parameters(), None)
+    name = type(network).__name__
+    if weight is None:
+        raise ConfigError(f"model: expected a network with parameters to train, got {name}, which has none")
+    was_training = network.training
+    scores = network.eval()(torch.zeros(1, *in_shape, dtype=weight.dtype, device=weight.device))
+    network.train(was_training)
+    if not isinstance(scores, Tensor) or tuple(scores.shape) != (1, num_classes):
+        got = shape_text(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ConfigError(f"model: expected scores [1, {num_classes}] for one image from {name}, got {got}")
 
 
 def _one_hot(labels: Tensor, model: nn.Module) -> Tensor:

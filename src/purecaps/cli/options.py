@@ -43,7 +43,8 @@ PretrainedModel = Annotated[
     str | None,
     typer.Option("--model", help=f"A model with packaged weights; without --checkpoint either, {DEFAULT_MODEL}."),
 ]
-Pretrained = Annotated[bool, typer.Option("--pretrained", help="The packaged weights; what --model takes anyway.")]
+# What --model takes anyway: for commands written before that.
+Pretrained = Annotated[bool, typer.Option("--pretrained", hidden=True)]
 
 
 def load_trained(checkpoint: Path | None, model: str | None) -> TrainedModel:

@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 
-@app.command("c", epilog="Example: purecaps export c --model pcapsnet2 --pretrained --out pcapsnet2_c")
+@app.command("c", epilog="Example: purecaps export c --model pcapsnet2 --out pcapsnet2_c")
 def export_c_verb(
     *,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the C file and its header.")],
@@ -77,7 +77,7 @@ def export_c_verb(
     )
 
 
-@app.command("onnx", epilog="Example: purecaps export onnx --model pcapsnet2 --pretrained --out pcapsnet2.onnx")
+@app.command("onnx", epilog="Example: purecaps export onnx --model pcapsnet2 --out pcapsnet2.onnx")
 def export_onnx_verb(
     *,
     path: Annotated[Path, typer.Option("--out", help="The ONNX file to write.")],

@@ -13,7 +13,10 @@ from purecaps.train.loss import loss_and_mistakes
 
 
 class Leftovers(TorchDispatchMode):
-    """Operations whose results lie on another device than "meta"."""
+    """Operations whose results lie on another device than "meta".
+
+    Memory without a value is nothing to copy to a device: torch 2.11 makes some where it computes again.
+    """
 
     def __init__(self):
         super().__init__()
@@ -22,6 +25,8 @@ class Leftovers(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         made = function(*args, **(kwargs or {}))
         for tensor in made if isinstance(made, (tuple, list)) else [made]:
+            if function is torch.ops.aten.empty.memory_format:
+                continue
             if isinstance(tensor, torch.Tensor) and tensor.device.type != "meta":
                 self.found.append(str(function))
         return made

@@ -66,7 +66,10 @@ def measured_steps(out: Path, scale: str) -> Path:
     steps = out / "steps.json"
     if not steps.exists():
         reproduce(out, STEPS_SECONDS + SPARE_SECONDS, "zoo", "--only", "steps", "--scale", scale)
-        shutil.copy(out / "results/zoo/steps.json", steps)
+        found = out / "results/zoo/steps.json"
+        if not found.exists():
+            raise SystemExit("no step was timed, so that no budget can be set: what is above says why")
+        shutil.copy(found, steps)
     return steps
 
 

@@ -116,14 +116,7 @@ def test_a_network_of_crops_is_attacked_on_the_whole_images(here, digits_file):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_mistake_is_told_in_one_line_and_nothing_is_written(here, digits_file, capsys, words, message):
-    np.savez(
-        "two.npz",
-        train_images=np.zeros((4, 28, 28), np.uint8),
-        train_labels=np.array([0, 1, 0, 1]),
-        test_images=np.zeros((2, 28, 28), np.uint8),
-        test_labels=np.array([0, 1]),
-    )
+def test_a_mistake_is_told_in_one_line_and_nothing_is_written(two_classes, here, digits_file, capsys, words, message):
     usual = {"--data": digits_file, "--model": "pcapsnet2", "--device": "cpu", "--out": "found"}
     given = [*words, *(each for name, value in usual.items() if name not in words for each in (name, value))]
     assert purecaps("attack", *given) == 1

@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -76,14 +75,7 @@ def test_a_network_described_by_hand_is_used_with_data_that_the_user_names(here,
     assert '"8",\n    "9"\n' in (here / "c" / "pcapsnet1.c").read_text()
 
 
-def test_a_set_with_other_classes_is_refused(trained, here, capsys):
-    np.savez(
-        "two.npz",
-        train_images=np.zeros((4, 28, 28), np.uint8),
-        train_labels=np.array([0, 1, 0, 1]),
-        test_images=np.zeros((2, 28, 28), np.uint8),
-        test_labels=np.array([0, 1]),
-    )
+def test_a_set_with_other_classes_is_refused(trained, two_classes, capsys):
     assert purecaps("eval", "--checkpoint", trained, "--data", "two.npz") == 1
     assert "--data: expected the classes 0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in capsys.readouterr().err
 

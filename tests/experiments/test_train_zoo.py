@@ -60,3 +60,9 @@ def test_steps_are_measured_once(script, tmp_path, monkeypatch):
     for _ in range(2):
         assert script.measured_steps(tmp_path / "out", "full").read_text() == "first"
     assert asked == [("zoo", "--only", "steps", "--scale", "full")]
+
+
+def test_without_a_measured_step_it_stops_in_one_line(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "reproduce", lambda *given: None)
+    with pytest.raises(SystemExit, match="no step was timed"):
+        script.measured_steps(tmp_path / "out", "full")
